@@ -190,14 +190,14 @@ def alone(given: argparse.Namespace) -> Figures:
 def decoder(given: argparse.Namespace) -> Figures:
     """Rows that are always in use, without HTTP, with the threads that a worker takes."""
     from heedful.service.loop import PREFILL
-    from heedful.service.searches import Searches
+    from heedful.service.searches import KnownSearches
     from heedful.service.worker import set_threads
     from heedful.service.writing import WriteTask, plan
     from heedful.use.together import Together
 
     model, task = load_model(given), TASKS[given.model]
     set_threads(model)
-    searches = Searches(model)
+    searches = KnownSearches(model)
     together = Together(model.writing, given.rows, PREFILL.get(model.device.type, 2048))
     options = (
         {"max_new_tokens": task.new, "beam": 1}

@@ -26,7 +26,7 @@ from ..use.model import WRITERS, Model
 from ..use.together import Piece, Together, can_write_together
 from .frames import Frame, with_bytes
 from .methods import METHODS, Method
-from .searches import Searches
+from .searches import KnownSearches
 from .writing import Event, Scores, WriteTask, context_of, plan, prompt_scores
 
 News = list[tuple[str, Event]]
@@ -63,7 +63,7 @@ class Loop:
         kind = model.device.type
         self.model, self.say, self.rows = model, say, rows or ROWS.get(kind, 64)
         self.prefill = prefill or PREFILL.get(kind, 2048)
-        self.known = Searches(model)
+        self.known = KnownSearches(model)
         self.together: Together | None = None
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
             most_bytes = free_memory(model.device) // SHARE

@@ -20,7 +20,7 @@ LONGEST = 4096  # characters of options that are kept
 ABILITIES: dict[str, Any] = {"generate": generate, "translate": translate, "summarize": summarize}
 
 
-class Searches:
+class KnownSearches:
     """The searches of a model, the latest few of which are kept."""
 
     def __init__(self, model: Model) -> None:

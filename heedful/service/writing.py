@@ -24,7 +24,7 @@ from ..use.search import Request, Search, answer_of
 from ..use.texts import Tokenized, usable
 from ..use.together import Piece, TextSoFar, Writing
 from ..use.wording import table_of
-from .searches import ABILITIES, Searches
+from .searches import ABILITIES, KnownSearches
 from .spelling import Speller
 
 Event = dict[str, Any]
@@ -70,7 +70,7 @@ class Plan:
         return self.rows[index * len(self.rows) // len(self.requests)]
 
 
-def plan(searches: Searches, given: dict[str, Any]) -> Plan:
+def plan(searches: KnownSearches, given: dict[str, Any]) -> Plan:
     """Read a request. given: ability, texts, tokens or messages, n, options, and how to answer.
 
     With `seeded`, a text is drawn alike alone and beside others; without, equal texts are drawn differently.

@@ -6,7 +6,7 @@ from helpers.loop_cases import writing
 import heedful
 from heedful.errors import BadInput
 from heedful.service import searches as kept_searches
-from heedful.service.searches import Searches
+from heedful.service.searches import KnownSearches
 from heedful.service.writing import plan
 
 OPTIONS = [
@@ -39,7 +39,7 @@ def lm(stored):
 
 
 def test_every_request_has_the_options_that_it_would_have_alone(lm):
-    searches = Searches(lm)
+    searches = KnownSearches(lm)
     for options in [*OPTIONS, *OPTIONS]:
         found, alone = searches.search("generate", options, 1), lm.decoding("generate", options, beam=1)
         assert found.how == alone
@@ -47,7 +47,7 @@ def test_every_request_has_the_options_that_it_would_have_alone(lm):
 
 
 def test_options_are_looked_at_once_however_seeds_and_lengths_differ(lm, monkeypatch):
-    searches, looked = Searches(lm), []
+    searches, looked = KnownSearches(lm), []
     decoding = type(lm).decoding
     monkeypatch.setattr(type(lm), "decoding", lambda *a, **b: looked.append(1) or decoding(*a, **b))
     for number in range(5):
@@ -59,11 +59,11 @@ def test_options_are_looked_at_once_however_seeds_and_lengths_differ(lm, monkeyp
 
 @pytest.mark.parametrize("options", WRONG)
 def test_what_is_wrong_is_refused_in_the_same_words_after_something_right(lm, options):
-    searches = Searches(lm)
+    searches = KnownSearches(lm)
     for right in OPTIONS:
         searches.search("generate", right, 1)
     with pytest.raises(BadInput) as alone:
-        Searches(lm).search("generate", options, 1)
+        KnownSearches(lm).search("generate", options, 1)
     with pytest.raises(BadInput) as found:
         searches.search("generate", options, 1)
     assert str(found.value) == str(alone.value)
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_refused_in_the_same_words_after_something_right(lm, op
 
 def test_only_the_latest_searches_are_kept(lm, monkeypatch):
     monkeypatch.setattr(kept_searches, "MOST", 3)
-    searches = Searches(lm)
+    searches = KnownSearches(lm)
     for number in (1, 2, 3, 1, 4):
         searches.search("generate", {"repetition_penalty": 1 + number}, 1)
     kept = [search.how.repetition_penalty for search in searches.searches.values()]
