@@ -35,13 +35,13 @@ def heat_map(
     below: Sequence[str] = (),
     allowed: Sequence[Sequence[bool]] | None = None,
     marked: Collection[tuple[int, int]] = (),
+    verb: str = "attends to",
 ) -> Drawing:
     """One table with its words: rows downwards, columns across, the darker the larger; hovering shows the
     weight.
 
-    allowed: cells to draw (a mask hides the others); marked: cells in a frame.
-
-    below: sentences under the picture, which say what is seen.
+    allowed: cells to draw (a mask hides the others); marked: cells in a frame; verb: between a row and a
+    column, where the mouse rests. below: sentences under the picture, which say what is seen.
     """
     picture, most = Drawing(), largest(weights)
     cell = max(5, min(CELL, WIDEST // max(1, len(columns))))
@@ -54,7 +54,7 @@ def heat_map(
         picture.add(TextLabel(left - 8, top + cell * (j + 0.5) + 0.36 * font, word, font, "end"))
         for i, weight in enumerate(line):
             if allowed is None or allowed[j][i]:
-                hint = f"{word} attends to {columns[i]}: {weight:.3f}"
+                hint = f"{word} {verb} {columns[i]}: {weight:.3f}"
                 place = left + cell * i, top + cell * j
                 picture.add(*cell_of(weight, weight / most, place, cell, hint, (j, i) in marked))
     notes(picture, left, top + cell * len(rows) + 14, most, below)
