@@ -188,23 +188,23 @@ class Loop:
         """A token more in every row."""
         if self.together is None or not self.together.busy:
             return []
-        news: News = []
-        for piece in self.together.turn():
+        news, now = News(), time.monotonic()
+        for piece in self.together.turn(now):
             task, index = piece.writing.tag
             if self.is_wanted(task):
-                news += [(task.number, event) for event in self.tell(task, index, piece)]
+                news += [(task.number, event) for event in self.tell(task, index, piece, now)]
         return news
 
     def is_wanted(self, task: WriteTask) -> bool:
         """Whether somebody still waits for it."""
         return self.tasks.get(task.number) is task
 
-    def tell(self, task: WriteTask, index: int, piece: Piece) -> list[Event]:
+    def tell(self, task: WriteTask, index: int, piece: Piece, now: float) -> list[Event]:
         """The events of a piece of an answer. A fault ends the request with all its answers."""
         try:
             if piece.error is not None:
                 raise piece.error
-            events = task.hear(index, piece)
+            events = task.hear(index, piece, now)
             return [*events, *self.finish(task)] if task.left == 0 else events
         except (KeyboardInterrupt, SystemExit):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -194,15 +195,11 @@ class Written:
     entries: list[Event] = field(default_factory=list)  # tokens as they are sent
     answer: Answer | None = None
     speller: Speller | None = None
-    sent: float = 0.0  # when
+    spelled: int = 0  # tokens that have an entry
 
     def add(self, text: str) -> None:
         self.written.append(text)
         self.pieces.append(text)
-
-    def due(self) -> bool:
-        """Whether it is time to send something: readers are not sent more than they can read."""
-        return time.monotonic() - self.sent >= PACE
 
 
 class WriteTask:
@@ -223,30 +220,35 @@ class WriteTask:
         for index, request in enumerate(plan.requests):
             if request is not None:
                 before = request.prompt if request.continues else ()
-                text = TextSoFar(words, before, plan.search.how.stop)
-                self.rows.append(Writing(request, plan.search, text, top=plan.top, tag=(self, index)))
+                text, due = TextSoFar(words, before, plan.search.how.stop), 0.0 if plan.streams else math.inf
+                self.rows.append(Writing(request, plan.search, text, (), plan.top, (self, index), due))
         return self.rows
 
-    def hear(self, index: int, piece: Piece) -> list[Event]:
-        """The events that a new token makes."""
-        one, news, request = self.answers[index], piece.news, self.plan.requests[index]
-        assert request is not None and news is not None
-        if self.plan.scored and not news.ended:
-            entry = self.speller(index).entry(news.token, news.log_probability, news.top)
-            one.entries.append(entry)
-        one.tokens.append(news.token)
-        one.log_probabilities.append(news.log_probability)
-        self.counted += 1
-        if piece.finish:
-            one.add(piece.writing.take(whole=True))
-            names = [] if self.plan.bare else self.plan.model.wording.names(one.tokens)
-            score, ended = sum(one.log_probabilities), piece.finish == "stop"
-            one.answer = Answer("".join(one.written), score, names, one.log_probabilities, ended)
-            return self.finished(index)
-        if not self.plan.streams or not one.due():
-            return []
-        one.add(piece.writing.take())
-        return self.event(index)
+    def hear(self, index: int, piece: Piece, now: float) -> list[Event]:
+        """The events of an answer that is over, or whose next piece is due. now: what the clock says."""
+        one, writing = self.answers[index], piece.writing
+        if self.plan.scored:
+            self.spell(index, writing)
+        one.add(writing.take(whole=bool(piece.finish)))
+        if not piece.finish:
+            events = self.event(index)
+            writing.due = now + PACE if events else now
+            return events
+        one.tokens, one.log_probabilities = writing.tokens, writing.log_probabilities
+        self.counted += len(one.tokens)
+        names = [] if self.plan.bare else self.plan.model.wording.names(one.tokens)
+        score, ended = sum(one.log_probabilities), piece.finish == "stop"
+        one.answer = Answer("".join(one.written), score, names, one.log_probabilities, ended)
+        return self.finished(index)
+
+    def spell(self, index: int, writing: Writing) -> None:
+        """Make entries of tokens that have none; an end has none."""
+        one, spells = self.answers[index], self.speller(index)
+        words = len(writing.tokens) - writing.ended
+        for n in range(one.spelled, words):
+            top = writing.tops[n] if writing.top else ()
+            one.entries.append(spells.entry(writing.tokens[n], writing.log_probabilities[n], top))
+        one.spelled = words
 
     def speller(self, index: int) -> Speller:
         """What spells the tokens of an answer one by one."""
@@ -264,9 +266,10 @@ class WriteTask:
             (_, index), row = writing.tag, Row(writing.request.prompt, writing.request.longest)
             for (token,) in writing.search.streamed([writing.request]):
                 news = News(row, token.token, token.log_probability, token.top, token.ended, token.last)
-                stopped = writing.push(token.token, token.ended)
+                stopped, now = writing.push(news), time.monotonic()
                 finish = "stop" if stopped or token.ended else "length" if token.last else ""
-                yield from self.hear(index, Piece(writing, news, finish))
+                if finish or writing.due <= now:
+                    yield from self.hear(index, Piece(writing, news, finish), now)
                 yield None
                 if finish:
                     break
@@ -311,7 +314,6 @@ class WriteTask:
         one.pieces, one.entries = [], []
         if not piece and not entries and finish is None:
             return []
-        one.sent = time.monotonic()
         return [{"index": index, "piece": piece, "tokens": entries, "finish": finish}]
 
     def finished(self, index: int) -> list[Event]:

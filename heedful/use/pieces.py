@@ -21,9 +21,8 @@ class TextSoFar:
 
     def __init__(self, wording: Wording, prompt: Sequence[int] = (), stop: Sequence[str] = ()) -> None:
         self.wording, self.stop = wording, tuple(stop)
-        self.ids = wording.tail(prompt)
+        self.ids, self.said = wording.tail(prompt)
         self.start, self.read = 0, len(self.ids)  # where the tokens begin that `said` is the text of, and end
-        self.said = wording.decoded(self.ids)
         self.held = ""  # text that may be the beginning of a stop string
         self.stopped = False
 
@@ -51,18 +50,23 @@ class TextSoFar:
         if is_half:
             return ""
         if new:
-            self.go_on()
+            self.go_on(whole)
         safe = len(text) - (0 if whole else begun(text, self.stop))
         self.held = text[safe:]
         return text[:safe]
 
     def newest(self) -> str:
         """The text of the tokens that have none yet; its last character may be half."""
+        if self.read == len(self.ids):
+            return ""
         now = added(self.said, self.wording.decoded(self.ids[self.start :]))
         return self.wording.decoded(self.ids[self.read :]) if now is None else now
 
-    def go_on(self) -> None:
-        """The newest tokens have a text: they are what the next ones are read after."""
+    def go_on(self, whole: bool) -> None:
+        """The newest tokens have a text: they are what the next ones are read after. whole: none follow."""
+        if whole:
+            self.start, self.read, self.said = len(self.ids), len(self.ids), ""
+            return
         self.start = self.start if self.said.endswith(HALF) else self.read
         self.read = len(self.ids)
         self.said = self.wording.decoded(self.ids[self.start :])

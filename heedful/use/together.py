@@ -6,12 +6,14 @@ says does not depend on the others.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..decode.choices import Top
 from ..decode.filters import Filter
 from ..decode.slots import News, Row, fits
 from ..fast.decoding import FastModel, slots_for
@@ -29,31 +31,43 @@ class Writing:
     filters: Sequence[Filter] = ()  # beside those of the search
     top: int = 0  # likeliest tokens to report with each token
     tag: Any = None  # whose it is, for whoever asked
-    ids: list[int] = field(default_factory=list)  # the prompt and what follows it
+    due: float = 0.0  # when its next piece is wanted
+    tokens: list[int] = field(default_factory=list)  # written so far, an end included
+    log_probabilities: list[float] = field(default_factory=list)  # of these
+    tops: list[Top] = field(default_factory=list)  # the likeliest tokens in their places, if wanted
+    ended: bool = False  # the last token is an end
     window: int = 0  # how often the position table was full
     row: Row | None = None
     pieces: list[str] = field(default_factory=list)  # text that nobody has taken
+    put: int = 0  # tokens that `text` has
 
     def __post_init__(self) -> None:
-        self.ids = list(self.request.prompt)
+        self.plain = not self.top and not self.text.stop  # a token is put aside, and that is all
 
     @property
-    def written(self) -> int:
-        return len(self.ids) - len(self.request.prompt)
+    def ids(self) -> list[int]:
+        """The prompt and what follows it."""
+        return [*self.request.prompt, *self.tokens]
 
-    def push(self, token: int, ended: bool) -> bool:
+    def push(self, news: News) -> bool:
         """Add a token; whether a stop string is complete with it. Text is made where somebody looks at it."""
-        self.ids.append(token)
-        if not self.text.stop and not ended:
-            self.text.ids.append(token)
-            return False
-        piece, stopped = self.text.add(token, ended)
-        self.pieces.append(piece)
-        return stopped
+        self.tokens.append(news.token)
+        self.log_probabilities.append(news.log_probability)
+        self.ended = news.ended
+        if self.top:
+            self.tops.append(news.top)
+        return bool(self.text.stop) and self.read(news.ended)
+
+    def read(self, whole: bool) -> bool:
+        """Make text of tokens that have none; whether a stop string is complete. whole: nothing follows."""
+        self.text.ids += self.tokens[self.put : -1 if self.ended else None]
+        self.put = len(self.tokens)
+        self.pieces.append(self.text.shown(whole))
+        return self.text.stopped
 
     def take(self, whole: bool = False) -> str:
         """The text that can be shown since the last time. whole: nothing follows."""
-        self.pieces.append(self.text.shown(whole))
+        self.read(whole)
         found, self.pieces = "".join(self.pieces), []
         return found
 
@@ -61,7 +75,7 @@ class Writing:
         """The row that goes on from here. Past the end of a position table, its later half is read again."""
         part, how = self.search.within(self.request, self.ids), self.search.how
         self.row = Row(
-            list(part.prompt),  # `ids` grows
+            list(part.prompt),
             part.longest,
             frozenset(self.search.ends),
             None if part.source is None else part.source.ids,
@@ -74,7 +88,7 @@ class Writing:
 
 
 class Piece(NamedTuple):
-    """What an answer has gained: a token; or why there is no more."""
+    """An answer with its newest token; or why there is none."""
 
     writing: Writing
     news: News | None
@@ -124,8 +138,11 @@ class Together:
         elif writing in self.waiting:
             self.waiting.remove(writing)
 
-    def turn(self) -> list[Piece]:
-        """One token more of every answer whose prompt has been read, and some reading."""
+    def turn(self, now: float = math.inf) -> list[Piece]:
+        """One token more of every answer whose prompt has been read, and some reading.
+
+        The pieces are of answers that are over, and of those whose pieces are due by now.
+        """
         faults = []
         while self.waiting and self.rows < self.most:
             writing = self.waiting.popleft()
@@ -139,7 +156,24 @@ class Together:
             raise
         except BaseException as error:  # noqa: BLE001 (a panic of a library is no Exception)
             return [*faults, *self.restart(error)]
-        return [*faults, *map(self.piece, news)]
+        return faults + self.pieces(news, now)
+
+    def pieces(self, news: Sequence[News], now: float) -> list[Piece]:
+        """What new tokens mean for their answers. Most are put aside, and nobody waits for them yet."""
+        found, writings = [], self.writings
+        for one in news:
+            row, token, log_p, _, _, last, _, _ = one
+            writing = writings[row]
+            if last or not writing.plain:
+                piece = self.piece(writing, one)
+                if piece.finish or writing.due <= now:
+                    found.append(piece)
+            else:
+                writing.tokens.append(token)
+                writing.log_probabilities.append(log_p)
+                if writing.due <= now:
+                    found.append(Piece(writing, one))
+        return found
 
     def restart(self, error: BaseException) -> list[Piece]:
         """Begin anew without the answers that are being written: nobody knows what the error left behind."""
@@ -152,9 +186,8 @@ class Together:
         self.writings[row] = writing
         self.slots.add([row])
 
-    def piece(self, news: News) -> Piece:
+    def piece(self, writing: Writing, news: News) -> Piece:
         """What a new token means for its answer."""
-        writing = self.writings[news.row]
         if news.cause is not None:
             return self.failed(writing, news.cause)
         try:
@@ -165,10 +198,10 @@ class Together:
             return self.failed(writing, error)
 
     def written(self, writing: Writing, news: News) -> Piece:
-        stopped = writing.push(news.token, news.ended)
+        stopped = writing.push(news)
         if stopped or news.ended:
             return self.finished(Piece(writing, news, "stop"))
-        if writing.written >= writing.request.longest:
+        if len(writing.tokens) >= writing.request.longest:
             return self.finished(Piece(writing, news, "length"))
         if news.last:  # the position table is full
             del self.writings[news.row]

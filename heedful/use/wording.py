@@ -153,15 +153,19 @@ class Wording(ABC):
 
     def text(self, ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
         """What tokens say, after a prompt if there was one; special tokens say nothing."""
-        tail = self.tail(prompt)
-        found = added(self.decoded(tail), self.decoded([*tail, *ids]))
+        tail, said = self.tail(prompt)
+        found = added(said, self.decoded([*tail, *ids]))
         return self.decoded(ids) if found is None else found
 
-    def tail(self, prompt: Sequence[int]) -> list[int]:
-        """The last tokens of a prompt, which do not begin inside a character if there are such."""
-        sizes = range(TAIL, TAIL + 4)  # a character has at most four bytes, and each may be a token
-        whole = (n for n in sizes if not self.decoded(prompt[-n:]).startswith(HALF))
-        return list(prompt[-next(whole, TAIL) :]) if prompt else []
+    def tail(self, prompt: Sequence[int]) -> tuple[list[int], str]:
+        """The last tokens of a prompt and their text, which does not begin inside a character if it can."""
+        if not prompt:
+            return [], ""
+        for n in range(TAIL, TAIL + 4):  # a character has at most four bytes, and each may be a token
+            text = self.decoded(prompt[-n:])
+            if not text.startswith(HALF):
+                return list(prompt[-n:]), text
+        return list(prompt[-TAIL:]), self.decoded(prompt[-TAIL:])
 
     def decoded(self, ids: Sequence[int]) -> str:
         with no_panic("token numbers cannot be turned into text"):

@@ -59,6 +59,26 @@ def test_every_option_means_for_rows_that_join_what_it_means_alone(name, load):
         assert "".join(writing.tag) == text
 
 
+def test_pieces_come_when_they_are_due_and_at_the_end_with_every_token(load):
+    model = load("lm")
+    later, never, scored = (requested(model, generate, PROMPTS[n], {}, n) for n in range(3))
+    later.due, never.due, scored.due, scored.top, scored.plain = 7.0, 99.0, 99.0, 2, False
+    together, seen = Together(model.writing, most=3), []
+    for writing in (later, never, scored):
+        together.add(writing)
+    clock = 0.0
+    while together.busy:
+        seen += [(piece.writing, clock, piece.finish) for piece in together.turn(clock)]
+        clock += 1
+    assert [at for one, at, _ in seen if one is later] == list(range(7, len(later.tokens)))
+    assert [finish for one, _, finish in seen if one is not later] == ["length", "length"]
+    for writing in (later, never, scored):
+        ((found,),) = writing.search.write([writing.request])
+        assert writing.tokens == found.tokens
+        assert writing.log_probabilities == pytest.approx(found.log_probabilities, rel=1e-4)
+    assert [tops[0][0] for tops in scored.tops] == scored.tokens and len(scored.tops[4]) == 2
+
+
 def alone_text(model, alone: Writing, found) -> str:
     before = alone.request.prompt if alone.request.continues else ()
     text = model.wording.text(found.words, before)
