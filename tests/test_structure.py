@@ -36,6 +36,7 @@ FOLDERS = [
     "use",
     "certify",
     "service",
+    "studio",
     "bench",
     "compare",
     "cli",
@@ -50,6 +51,7 @@ LEAN = {
     "models": {"torch"},
     "fast": {"torch", "triton"},
     "service": {"starlette", "uvicorn", "h11", "torch", "numpy"},
+    "studio": {"starlette", "uvicorn", "anyio", "torch", "numpy", "safetensors"},
 }
 ANYTHING = {"torch", "numpy", "safetensors", "tokenizers", "rich", "tyro"}
 

@@ -1,0 +1,105 @@
+"""What requests to the studio may hold. Fields that are not listed are refused with the nearest name."""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, TypeVar
+
+from starlette.requests import Request
+
+from ..models.base.settings import Range
+from ..service.answering import body_of
+from ..service.app import Service
+from ..service.fields import HttpError, Most, Pattern, bare, hints_of, read
+
+T = TypeVar("T")
+Text = Annotated[str, Most("characters")]
+RunId = Annotated[str, Pattern("[0-9a-z]{1,16}", "the id of a run"), "an id of /api/runs"]
+Edits = Annotated[list[Annotated[str, Most("stop_characters")]], Most("texts"), "such as zero:cross.3.2"]
+Layer = Annotated[int, Range(1, 10_000), "counted from 1"]
+Kind = Annotated[Literal["cross", "self", "encoder"], "which attention"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NothingRequest:
+    """No fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceRequest:
+    """Send a text through a model, and keep everything."""
+
+    run: RunId
+    text: Text
+    target: Annotated[Text | None, "what an encoder-decoder is to write; its own translation if left out"] = (
+        None
+    )
+    edits: Edits = field(default_factory=list)
+
+
+# Queries of a trace.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThumbsQuery:
+    """All heads of a kind as small pictures."""
+
+    which: Kind
+    side: Annotated[int, Range(4, 128), "pixels at most, down and across"] = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorQuery:
+    """Numbers of one head, or of one layer."""
+
+    name: Literal["weights", "scores", "q", "k", "v", "x", "normed", "heads", "out", "sum"]
+    which: Kind
+    layer: Layer
+    head: Annotated[int, Range(0, 10_000), "counted from 1; 0: all of them"] = 0
+    dtype: Literal["f16", "f32"] = "f16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsQuery:
+    """One query of one head, step by step."""
+
+    which: Kind
+    layer: Layer
+    head: Layer
+    query: Layer
+
+
+# Reading them.
+
+
+async def asked_for(kind: type[T], service: Service, request: Request, most: int | None = None) -> T:
+    """The body of a request, checked."""
+    limits = service.limits
+    return read(kind, await body_of(request, most or limits.body_bytes), limits)
+
+
+def query_of(kind: type[T], service: Service, request: Request) -> T:
+    """The query of a request, checked: numbers come as texts."""
+    hints, given = hints_of(kind), dict[str, Any]()
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    for name, value in request.query_params.multi_items():
+        if name in given:
+            raise HttpError(400, f'"{name[:60]}" is given twice', name[:60])
+        given[name] = number_in(hints[name], value, name) if name in names else value
+    return read(kind, given, service.limits)
+
+
+def number_in(hint: Any, value: str, name: str) -> Any:
+    """A text as the number that a field takes; as it is, if the field takes texts."""
+    hint, _ = bare(hint)
+    members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    kinds = {bare(one)[0] for one in members}
+    for number in (int, float):
+        if number in kinds:
+            try:
+                return number(value) if len(value) < 40 else value
+            except ValueError:
+                return value
+    return value

@@ -1,0 +1,59 @@
+"""Routes of traces: one text through a model, and every number of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from .answers import as_bytes, studio_route
+from .requests import StepsQuery, TensorQuery, ThumbsQuery, TraceRequest, asked_for, query_of
+from .studio import Studio, TraceKey
+
+
+async def make_trace(studio: Studio, request: Request) -> Response:
+    """Send a text through a model, and keep everything."""
+    asked = await asked_for(TraceRequest, studio.service, request)
+    given = {"text": asked.text, "target": asked.target, "edits": asked.edits}
+    worker = await studio.worker(asked.run)
+    event = await studio.service.result(worker, "trace", given)
+    studio.remember(event["result"]["id"], TraceKey(asked.run, given))
+    return JSONResponse({"run": asked.run, **event["result"]})
+
+
+async def of_trace(studio: Studio, request: Request, do: str, query: Any) -> dict[str, Any]:
+    """What a worker finds in a trace; one that it has forgotten is made again."""
+    id = request.path_params["id"]
+    key = studio.trace(id)
+    worker = await studio.worker(key.run)
+    return await studio.service.result(worker, do, {"id": id, "trace": key.given, **asdict(query)})
+
+
+async def thumbs(studio: Studio, request: Request) -> Response:
+    """All heads of a kind as small pictures: bytes [L, H, t, s]."""
+    query = query_of(ThumbsQuery, studio.service, request)
+    return as_bytes(await of_trace(studio, request, "thumbs", query))
+
+
+async def tensor(studio: Studio, request: Request) -> Response:
+    """Numbers of one head or one layer, as float16 or float32."""
+    query = query_of(TensorQuery, studio.service, request)
+    return as_bytes(await of_trace(studio, request, "tensor", query))
+
+
+async def steps(studio: Studio, request: Request) -> Response:
+    """One query of one head: scores, mask, weights, values, and what the block makes of them."""
+    query = query_of(StepsQuery, studio.service, request)
+    return JSONResponse((await of_trace(studio, request, "steps", query))["result"])
+
+
+def trace_routes(studio: Studio) -> list[Route]:
+    return [
+        studio_route(studio, "/api/trace", make_trace, "POST", TraceRequest),
+        studio_route(studio, "/api/trace/{id}/thumbs", thumbs),
+        studio_route(studio, "/api/trace/{id}/tensor", tensor),
+        studio_route(studio, "/api/trace/{id}/steps", steps),
+    ]

@@ -1,0 +1,26 @@
+"""The worker of the studio: that of the service, which can also trace, edit and measure a model.
+
+python -m heedful.studio.worker runs/demo
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..service.worker import main
+
+if TYPE_CHECKING:
+    from ..service.methods import Method
+
+
+def methods() -> Mapping[str, Method]:
+    """The methods, with the traces that they share. torch is imported only here."""
+    from .tracing import trace_methods
+
+    return trace_methods()
+
+
+if __name__ == "__main__":
+    sys.exit(main(methods))
