@@ -82,7 +82,7 @@ async def asked_for(kind: type[T], service: Service, request: Request, most: int
 
 def query_of(kind: type[T], service: Service, request: Request) -> T:
     """The query of a request, checked: numbers come as texts."""
-    hints, given = hints_of(kind), dict[str, Any]()
+    hints, given = hints_of(typing.cast(Any, kind)), dict[str, Any]()
     names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     for name, value in request.query_params.multi_items():
         if name in given:
