@@ -123,7 +123,8 @@ class MultiHeadAttention(Watchable):
         scores_BHTS = self.score(q_BHTK, k_BHSK)
         bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)
         weights_BHTS = masked_softmax(scores_BHTS, view, bias)
-        weights_BHTS = observe(self, view, weights_BHTS, q=q_BHTK, k=k_BHSK, v=v_BHSL, scores=scores_BHTS)
+        others = {"q": q_BHTK, "k": k_BHSK, "v": v_BHSL, "scores": scores_BHTS, "bias": bias}
+        weights_BHTS = observe(self, view, weights_BHTS, **others)
         weights_BHTS = F.dropout(weights_BHTS, self.dropout, self.training)
         out_BHTL = weights_BHTS @ v_BHSL
         extra = self.position.values(weights_BHTS, view.q_pos, view.k_pos, view.memo)

@@ -1,12 +1,13 @@
 """Watching: look at the attention of a real model while it works, and change it.
 
-    with watch(model) as trace:
+    with watch(model) as records:
         model(tokens)
-    trace["stack.blocks.0.attention.layer"].weights[0]      # [B, H, T, S]
+    records["stack.blocks.0.attention.layer"].weights[0]      # [B, H, T, S]
 
 A watch belongs to the thread that began it: others may use the same model meanwhile and notice nothing.
 Modules stay as they are. Each attention asks whether this thread watches it, and if so computes by the
-formula. Compiled code does not ask: while somebody watches, it runs eagerly.
+formula. Compiled code does not ask: while somebody watches, it runs eagerly. An `Editor` changes weights
+before anybody records them (heedful/inside/edits.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +26,12 @@ from torch import Tensor, nn
 from .positions.base import index_of
 from .view import View
 
-KINDS = ("weights", "scores", "q", "k", "v")
+KINDS = ("weights", "scores", "bias", "q", "k", "v")
 
 Change = Callable[
     [str, Tensor], Tensor
 ]  # a module path and its attention weights to the weights to use instead
+Keep = Callable[[str, str, Tensor], Tensor | None]  # a module path, a kind and a tensor to what is kept of it
 
 
 class Watchable(nn.Module):
@@ -46,13 +48,14 @@ class Record:
 
     weights: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)  # before bias, mask and softmax
+    bias: list[Tensor] = field(default_factory=list)  # what positions add to scores; empty where they do not
     q: list[Tensor] = field(default_factory=list)
     k: list[Tensor] = field(default_factory=list)
     v: list[Tensor] = field(default_factory=list)
     k_pos: list[Tensor] = field(default_factory=list)  # whose column is whose; -1 for an empty cache slot
 
 
-class Trace(dict[str, Record]):
+class Records(dict[str, Record]):
     """Records by module path."""
 
     def weights(self) -> dict[str, Tensor]:
@@ -67,17 +70,35 @@ class Watcher:
     paths: dict[nn.Module, str]
     wanted: set[str]
     change: Change | None
-    trace: Trace
+    records: Records
+    keep: Keep | None = None
 
-    def record(self, layer: nn.Module, view: View, tensors: dict[str, Tensor]) -> None:
-        record = self.trace[self.paths[layer]]
+    def record(self, layer: nn.Module, view: View, tensors: dict[str, Tensor | None]) -> None:
+        path = self.paths[layer]
+        record = self.records[path]
         for kind in self.wanted:
-            kept = tensors[kind].detach()
-            getattr(record, kind).append(kept.clone() if kind in "kv" else kept)  # a cache may write on
+            tensor = tensors.get(kind)
+            if tensor is None:
+                continue
+            kept: Tensor | None = tensor.detach()
+            kept = kept if self.keep is None or kept is None else self.keep(path, kind, kept)
+            if kept is not None:
+                getattr(record, kind).append(kept.clone() if kind in "kv" else kept)  # a cache may write on
         record.k_pos.append(index_of(view.k_pos))
 
 
+class Editor(Protocol):
+    """Whoever changes what attentions do, in one thread."""
+
+    def edits(self, layer: nn.Module) -> bool:
+        """Whether it changes the weights of a layer."""
+
+    def edited(self, layer: nn.Module, view: View, weights_BHTS: Tensor) -> Tensor:
+        """The weights to use instead."""
+
+
 WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())  # the innermost last
+EDITORS: ContextVar[tuple[Editor, ...]] = ContextVar("editors", default=())  # the innermost last
 
 
 def watchers_of(layer: nn.Module) -> list[Watcher]:
@@ -86,18 +107,33 @@ def watchers_of(layer: nn.Module) -> list[Watcher]:
 
 
 def is_watched(layer: nn.Module) -> bool:
-    """Whether this thread watches a layer: then it must go through `layer.attend`, and by no faster way."""
-    return not torch.compiler.is_compiling() and bool(WATCHERS.get()) and bool(watchers_of(layer))
+    """Whether this thread watches a layer, or edits its weights: then it must go through `layer.attend`, and
+    by no faster way."""
+    if torch.compiler.is_compiling():
+        return False
+    if WATCHERS.get() and watchers_of(layer):
+        return True
+    return any(editor.edits(layer) for editor in EDITORS.get())
+
+
+def is_edited() -> bool:
+    """Whether this thread edits a model: then only the model's own modules will do."""
+    return not torch.compiler.is_compiling() and bool(EDITORS.get())
 
 
 def observe(
-    layer: nn.Module, view: View, weights_BHTS: Tensor, record: bool = True, **others: Tensor
+    layer: nn.Module, view: View, weights_BHTS: Tensor, record: bool = True, **others: Tensor | None
 ) -> Tensor:
-    """The attention weights to use, as whoever watches changes them; recorded together with `others`.
+    """The attention weights to use, as whoever edits or watches changes them; recorded with `others`.
 
     record: False for calls that shall not be seen, because they will be made again.
     """
-    for watcher in watchers_of(layer) if is_watched(layer) else ():
+    if not is_watched(layer):
+        return weights_BHTS
+    for editor in EDITORS.get():
+        if editor.edits(layer):
+            weights_BHTS = editor.edited(layer, view, weights_BHTS)
+    for watcher in watchers_of(layer):
         if watcher.change is not None:
             weights_BHTS = watcher.change(watcher.paths[layer], weights_BHTS)
         if record:
@@ -106,11 +142,17 @@ def observe(
 
 
 @contextmanager
-def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | None = None) -> Iterator[Trace]:
-    """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v".
+def watch(
+    model: nn.Module,
+    also: str | Sequence[str] = (),
+    change: Change | None = None,
+    keep: Keep | None = None,
+) -> Iterator[Records]:
+    """Record the attention weights of `model`, and what `also` names among "scores", "bias", "q", "k", "v".
 
     change: given a module path and the weights [B, H, T, S] of one call, returns the weights that are used
-    instead, and recorded.
+    instead, and recorded. keep: given a module path, a kind and a tensor, returns what is recorded of the
+    tensor, or None for nothing.
     """
     also = (also,) if isinstance(also, str) else also
     for kind in also:
@@ -120,12 +162,12 @@ def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | Non
     paths: dict[nn.Module, str] = {m: path for path, m in model.named_modules() if isinstance(m, Watchable)}
     if not paths:
         raise ValueError(f"there is no attention to watch in {type(model).__name__}")
-    trace = Trace({path: Record() for path in paths.values()})
-    watcher = Watcher(paths, {"weights", *also}, change, trace)
+    records = Records({path: Record() for path in paths.values()})
+    watcher = Watcher(paths, {"weights", *also}, change, records, keep)
     WATCHERS.set((*WATCHERS.get(), watcher))
     try:
         with eagerly():
-            yield trace
+            yield records
     finally:
         WATCHERS.set(tuple(one for one in WATCHERS.get() if one is not watcher))
 

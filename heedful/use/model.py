@@ -55,6 +55,7 @@ from . import (
     stream,
     summarize,
     tag,
+    trace,
     translate,
 )
 from .classify import FolderClassifier, RunClassifier, classifier_of
@@ -187,6 +188,7 @@ class Model:
     embed = embed.embed
     look_at = look.look_at
     look = look.look
+    trace = trace.trace
 
     @cached_property
     def can(self) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ def test_a_model_without_a_tokenizer_is_given_numbers(command, tmp_path):
             "there is no query x: give a number from 1 to 2, or a word; there are b, a",
         ),
         ("lm", ["ba " * 7], "a sequence of 21 tokens does not fit the learned position table of 16"),
-        ("translate", ["ba " * 300], "the text has 300 tokens, and a picture shows at most 256"),
+        ("translate", ["ba " * 300], "the text has 300 tokens, and at most 256 are shown"),
         ("lm", ["ba", "--output", "x.gif"], "--output x.gif: a picture is an .svg or a .png file"),
         ("lm", ["ba", "--output", "no/x.svg"], "no is no folder"),
         ("lm", ["ba", "--length", "9"], "--length is of --positions"),

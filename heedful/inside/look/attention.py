@@ -23,13 +23,13 @@ from ...errors import BadInput, NotFinite
 from ...interop.loaded import Loaded
 from ...models.base.shells import Decoder, EncoderDecoder, needs_tree
 from ...parts.view import View
-from ...parts.watch import Trace, Watchable, watch
+from ...parts.watch import Records, Watchable, watch
 from ...tasks.alignment import links_of, token_links, word_of_token
 from ...tasks.metrics import alignment_error_rate
 from .drawing import Drawing
 from .heads import MEASURE, Head, choose, find_best, habits, information, sharpness
 from .heat_maps import Panel, heat_map, small_multiples
-from .inputs import InputTokens, axes, given, places_for, reading
+from .inputs import MOST, InputTokens, axes, given, places_for, reading
 from .layers import WHICH, attending_shells, inputs_of, kinds_of, mask_of, paths_of
 from .shades import shades as shades_of
 from .steps import Steps, find, steps_of
@@ -63,7 +63,7 @@ class Look:
     chosen: list[Head] = field(repr=False)
     best: Head = field(repr=False)
     best_by: str  # what made it the best
-    trace: Trace = field(repr=False)
+    records: Records = field(repr=False)
     pair: phrasebook.Pair | None = None  # with the reference alignment of these very sentences
 
     # Alignment
@@ -250,7 +250,7 @@ class Look:
             "query": place + 1,
             "word": self.down[place],
         }
-        return steps_of(self.trace[head.path], attention, allowed_S, **which, keys=self.across)
+        return steps_of(self.records[head.path], attention, allowed_S, **which, keys=self.across)
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""
@@ -287,13 +287,14 @@ def look(
     layer: int | None = None,
     head: int | str | None = None,
     gold: Sequence[phrasebook.Pair] = (),
+    most: int = MOST,
 ) -> Look:
     """The attention of a model in one input.
 
     target: the target of an encoder-decoder; by default its own greedy translation. which: "self", "cross" or
     "encoder" (within the source). layer: one of them, from 1. head: one of them, "mean", or "best". gold:
     sentences with reference alignments, to find the head that aligns best; without them, `information`
-    decides.
+    decides. most: tokens of the text, and of the target; longer ones are refused.
     """
     model = loaded.model
     if needs_tree(model):
@@ -308,10 +309,10 @@ def look(
             if which in WHICH
             else f'which is {", ".join(WHICH)}, not "{which}"'
         )
-    words = given(loaded, text, target)
-    trace = run(model, words, ("q", "k", "v", "scores"), reading(loaded, text))
+    words = given(loaded, text, target, most)
+    records = run(model, words, ("q", "k", "v", "scores"), reading(loaded, text))
     paths = paths_of(model, which)
-    weights = {path: trace[path].weights[-1][0].float().cpu() for path in paths.values()}
+    weights = {path: records[path].weights[-1][0].float().cpu() for path in paths.values()}
     if not all(torch.isfinite(each).all() for each in weights.values()):
         raise NotFinite(
             "the attention of this model is not finite: `heedful doctor` names the weights that are not"
@@ -327,17 +328,17 @@ def look(
     best, why = find_best(loaded, within, which, gold, layer)
     chosen = choose(within, head, best)
     down, across = axes(loaded, words, which)
-    return Look(loaded, words, which, down, across, weights, heads, chosen, best, why, trace)
+    return Look(loaded, words, which, down, across, weights, heads, chosen, best, why, records)
 
 
 @torch.no_grad()
 def run(
     model: nn.Module, words: InputTokens, also: Sequence[str] = (), reader: nn.Module | None = None
-) -> Trace:
+) -> Records:
     """Everything the attentions of a model do with one input. reader: the model with the input's tree."""
     device = next(model.parameters()).device
     ids_1T = torch.tensor([words.ids], device=device)
-    with watch(model, also) as trace:
+    with watch(model, also) as records:
         if isinstance(model, EncoderDecoder):
             read_1T = torch.tensor([words.read], device=device)
             assert reader is None or isinstance(reader, EncoderDecoder)
@@ -346,4 +347,4 @@ def run(
         else:
             shell = next(iter(attending_shells(model).values()))
             shell.hidden(ids_1T) if isinstance(shell, Decoder) else shell(ids_1T)
-    return trace
+    return records

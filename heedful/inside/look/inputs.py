@@ -43,10 +43,13 @@ class InputTokens:
     translation: str = ""
 
 
-def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
-    """A text as tokens; of an encoder-decoder with its target, or with what the model itself writes."""
+def given(loaded: Loaded, text: str, target: str | None = None, most: int = MOST) -> InputTokens:
+    """A text as tokens; of an encoder-decoder with its target, or with what the model itself writes.
+
+    most: tokens of either; longer ones are refused.
+    """
     model, ids = reading(loaded, text), tokens_of(loaded, text)
-    refuse_size(len(ids), "the text")
+    refuse_size(len(ids), "the text", most)
     if not isinstance(model, EncoderDecoder):
         if target is not None:
             raise BadInput(
@@ -56,10 +59,10 @@ def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
     start, eos = ends_of(loaded)
     written = loaded.target_tokenizer or loaded.tokenizer
     if target is None:
-        answers = own_translation(loaded, model, ids, start, eos)
+        answers = own_translation(loaded, model, ids, start, eos, most)
     else:
         answers = [*encode(written, target, False, rows_of(model.decoder)), eos]
-    refuse_size(len(answers), "the target" if target is not None else "the translation")
+    refuse_size(len(answers), "the target" if target is not None else "the translation", most)
     words = answers[:-1] if answers and answers[-1] == eos else answers
     said = target if target is not None else decode(written, words)
     return InputTokens(text, ids, [start, *answers[:-1]], answers, said)
@@ -145,11 +148,11 @@ def decode(tokenizer: Tokenizer | None, ids: Sequence[int]) -> str:
         return tokenizer.decode(list(ids), skip_special_tokens=True)
 
 
-def refuse_size(count: int, what: str) -> None:
+def refuse_size(count: int, what: str, most: int = MOST) -> None:
     if not count:
         raise BadInput(f"{what} has no tokens: there is nothing to look at")
-    if count > MOST:
-        raise BadInput(f"{what} has {count} tokens, and a picture shows at most {MOST}: give a shorter one")
+    if count > most:
+        raise BadInput(f"{what} has {count} tokens, and at most {most} are shown: give a shorter one")
 
 
 def ends_of(loaded: Loaded) -> tuple[int, int]:
@@ -165,7 +168,9 @@ def ends_of(loaded: Loaded) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def own_translation(loaded: Loaded, model: nn.Module, ids: list[int], start: int, eos: int) -> list[int]:
+def own_translation(
+    loaded: Loaded, model: nn.Module, ids: list[int], start: int, eos: int, most: int = MOST
+) -> list[int]:
     """The tokens that the model writes, always taking the most likely; the end of sentence included, if it
     comes."""
     device = next(loaded.model.parameters()).device
@@ -174,7 +179,7 @@ def own_translation(loaded: Loaded, model: nn.Module, ids: list[int], start: int
     never = [forbidden([start])] if padded else []  # Marian begins with its padding, and never writes it
     lengths = torch.tensor([len(ids)], device=device) if needs_tree(model) else None
     step = step_of(model, source_1S, lengths)  # type: ignore[arg-type]
-    longest = min(2 * len(ids) + 20, MOST)
+    longest = min(2 * len(ids) + 20, most)
     return greedy(step, start_11, longest=longest, eos=eos, filters=never)[0].tokens
 
 

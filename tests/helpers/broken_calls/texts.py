@@ -65,7 +65,7 @@ TABLE = [
         "a sequence of 22 tokens does not fit the learned position table of 12: shorten it, or use a "
         "model with a longer table"),
     row("a picture beyond sight", f"look run-lm {'x' * 300}",
-        "the text has 300 tokens, and a picture shows at most 256: give a shorter one"),
+        "the text has 300 tokens, and at most 256 are shown: give a shorter one"),
     row("an empty text to look at", "look run-lm ''", "the text has no tokens: there is nothing to look at"),
     row("bytes that are no text", ["translate", "run-translate", os.fsdecode(b"the \xff")],
         "not UTF-8: byte 5 of the line is no part of a character"),

@@ -1,0 +1,147 @@
+"""Capturing: passes of a model with one input, watched, and what they leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..interop.loaded import Loaded
+from ..models.base.shells import Decoder, WithHeads, shells_of
+from ..parts.blocks import AttentionStack
+from ..parts.view import View
+from ..parts.watch import Records, watch
+from .hooks import Hook, hooked
+from .look.layers import kinds_of, mask_of, paths_of
+from .model_inputs import ModelInput, forward, labels_of
+from .sublayer import plain, projections_of, residual_of, sublayer_hooks, sublayer_of
+from .trace_parts import Kind, LayerAttention, LayerDetail
+
+QKV = ("q", "k", "v")
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """A model and its input, for passes that capture."""
+
+    loaded: Loaded
+    given: ModelInput
+
+    def again(self) -> dict[str, Tensor]:
+        """The outputs of the same pass."""
+        return capture(self, ())[2]
+
+    def detail(self, which: str, layer: int) -> LayerDetail:
+        """The exact inside of one layer's attention, by one more pass with all layers watched."""
+        model = self.loaded.model
+        path = paths_of(model, which)[layer]
+        attention: Any = model.get_submodule(path)
+        caught: dict[str, Tensor] = {}
+        blocked = hasattr(attention, "out")
+        residual = residual_of(model, path, self.loaded.architecture) if blocked else None
+        hooks = [] if residual is None else sublayer_hooks(residual, attention, caught)
+
+        def keep(at: str, kind: str, x: Tensor) -> Tensor | None:
+            return plain(x) if at == path else None
+
+        with hooked(hooks), watch(model, ("scores", "bias", "q", "k", "v"), keep=keep) as records:
+            forward(model, self.given)
+        record = records[path]
+        (weights,), (scores,), (q,), (k,), (v,) = (
+            some[-1:] for some in (record.weights, record.scores, record.q, record.k, record.v)
+        )
+        dot = attention.score.as_dot(q.to(device_of(model)), k.to(device_of(model)))
+        dots = scores if dot is None else plain(dot[0] @ dot[1].mT)
+        bias = record.bias[-1].expand_as(scores)[0] if record.bias else None
+        sublayer = None if residual is None else sublayer_of(residual, caught)
+        added = None
+        if sublayer is not None and attention.position.uses_values:
+            joined_HTL = sublayer.heads_TX.unflatten(-1, (attention.heads, -1)).transpose(0, 1)
+            added = joined_HTL - (weights @ v)[0]
+        projections = []
+        if sublayer is not None:
+            inputs = sublayer.normed_TD, sublayer.source_SD
+            projections = [projections_of(attention, h + 1, *inputs) for h in range(attention.heads)]
+        scale = 1.0 if dot is None else dot[2]
+        return LayerDetail(weights[0], dots[0], scores[0], scale, bias, added, sublayer, projections)
+
+
+Captured = tuple[dict[tuple[str, int], LayerAttention], dict[tuple[str, int], Tensor], dict[str, Tensor]]
+
+
+def capture(source: TraceSource, kinds: tuple[str, ...]) -> Captured:
+    """One watched pass: the attention of some kinds, the residual streams, and the outputs."""
+    model, streams = source.loaded.model, {}
+    paths = {path: (which, n) for which in kinds for n, path in paths_of(model, which).items()}
+
+    def keep(at: str, kind: str, x: Tensor) -> Tensor | None:
+        if at not in paths:
+            return None
+        return x[0].to("cpu", torch.float16) if kind == "weights" else plain(x[0])
+
+    with hooked(stream_hooks(model, streams) if kinds else []), watch(model, QKV, keep=keep) as records:
+        outputs = {name: plain(x) for name, x in forward(model, source.given).items()}
+    attention = {key: attention_of(records, path) for path, key in paths.items()}
+    return attention, streams, outputs
+
+
+def attention_of(records: Records, path: str) -> LayerAttention:
+    record = records[path]
+    return LayerAttention(record.weights[-1], record.q[-1], record.k[-1], record.v[-1])
+
+
+def stream_hooks(model: nn.Module, streams: dict[tuple[str, int], Tensor]) -> list[Hook]:
+    """Hooks that catch the residual stream before the first block and after each."""
+    hooks = []
+    for name, stack in stacks_of(model).items():
+        for number, block in enumerate(stack.blocks, 1):
+
+            def after(_: Any, y: Tensor, key: tuple[str, int] = (name, number)) -> None:
+                streams[key] = plain(y[0])
+
+            def before(args: tuple[Any, ...], key: tuple[str, int] = (name, 0)) -> None:
+                streams[key] = plain(args[0][0])
+
+            hooks.append(Hook(block, before if number == 1 else None, after))
+    return hooks
+
+
+def stacks_of(model: nn.Module) -> dict[str, AttentionStack]:
+    """{"encoder" or "decoder": its blocks}, of the shells that are made of blocks of attention."""
+    found = {}
+    for name, shell in shells_of(model).items():
+        if isinstance(shell.stack, AttentionStack):
+            found[name or ("decoder" if isinstance(shell, Decoder) else "encoder")] = shell.stack
+    return found
+
+
+def trace_kinds(loaded: Loaded, given: ModelInput) -> dict[str, Kind]:
+    """The kinds of attention of a model with this input. An encoder alone has one, "self"."""
+    names, model = kinds_of(loaded.model), loaded.model
+    if isinstance(model, WithHeads):
+        names = ("self",)
+    found = {}
+    for which in names:
+        paths = paths_of(model, which)
+        heads: Any = model.get_submodule(paths[1])
+        found[which] = Kind(*labels_of(loaded, given, which), len(paths), heads.heads)
+    return found
+
+
+def masks_of(model: nn.Module, kinds: dict[str, Kind]) -> dict[tuple[str, int], Tensor]:
+    """Which keys each query may attend to, layer by layer; layers with one mask share its table."""
+    tables: dict[Any, Tensor] = {}
+    found = {}
+    for which, kind in kinds.items():
+        for layer in range(1, kind.layers + 1):
+            mask, T, S = mask_of(model, which, layer), len(kind.down), len(kind.across)
+            if (mask, T, S) not in tables:
+                tables[mask, T, S] = View(mask, T, S).allowed(1).expand(1, 1, T, S)[0, 0]
+            found[which, layer] = tables[mask, T, S]
+    return found
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

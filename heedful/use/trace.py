@@ -1,0 +1,35 @@
+"""Trace: one input through a model, with everything that its attentions and blocks did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..interop.loaded import Captioner, ImageEncoder
+from ..interop.run_folder import refuse_stage
+
+if TYPE_CHECKING:
+    from ..inside.trace import Trace
+    from .model import Model
+
+
+def trace(model: Model, text: str | np.ndarray, target: str | None = None, *, most: int = 1024) -> Trace:
+    """One input through the model: attention weights, queries, keys, values, residual streams and logits.
+
+    text: a text; for a model of images the name of a file, or its pixels [H, W, C]. target: what an
+    encoder-decoder writes here, instead of its own translation. most: tokens; longer texts are refused.
+    Layers and heads are counted from 1. Returns a `Trace`, which a notebook shows as a picture.
+
+    >>> seen = load("runs/toy").trace("the cat sleeps")
+    >>> seen.weights("cross", 1, 2).shape, seen.stream("decoder", 1).shape
+    (torch.Size([4, 3]), torch.Size([4, 16]))
+    """
+    from ..inside.trace import trace
+
+    refuse_stage(Path(model.folder), model.architecture, "trace")
+    if model.kind not in (Captioner, ImageEncoder):
+        return trace(model.loaded, text, target, most=most)
+    pixels_HWC = model.read_picture(text) if isinstance(text, str) else model.fit_picture(text, "the image")
+    return trace(model.loaded, pixels_HWC, target, most=most, preprocessing=model.preprocessing)
