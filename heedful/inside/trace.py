@@ -4,9 +4,9 @@
     seen.weights("cross", 3, 2)          # [T, S], layers and heads counted from 1
     seen.stream("decoder", 2)            # the residual stream after block 2; 0 is the embedding
 
-All numbers come from one forward pass of the model's own modules, computed by the formula. Weights are kept in
-fp16, queries, keys, values and streams in fp32. Scores, exact weights and the inside of a sublayer are captured
-by one more pass with the same input when somebody asks for them.
+All numbers come from one forward pass of the model's own modules, computed by the formula. Weights are kept
+in fp16; queries, keys, values and streams in fp32. Scores, exact weights and the inside of a sublayer are
+captured by one more pass with the same input when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class Trace:
         found = self.detail(which, layer).sublayer
         if found is None:
             raise BadInput(
-                f"the attention of this {self.facts['architecture']} stands in no residual block: there is no "
-                "sublayer to show"
+                f"the attention of this {self.facts['architecture']} stands in no residual block: there is "
+                "no sublayer to show"
             )
         return found
 
@@ -254,8 +254,10 @@ class Trace:
         """Why there is no residual stream of this name."""
         names = dict.fromkeys(name for name, _ in self.streams)
         if names:
-            return f'there is no stream of the {shell}: this model has {" and ".join(names)}'
-        return f"this {self.facts['architecture']} has no residual stream: its layers are no blocks of attention"
+            return f"there is no stream of the {shell}: this model has {' and '.join(names)}"
+        return (
+            f"this {self.facts['architecture']} has no residual stream: its layers are no blocks of attention"
+        )
 
     def of_model(self, what: str) -> TraceSource:
         """The model and the input, for what has to be captured by one more pass."""

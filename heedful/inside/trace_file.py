@@ -127,7 +127,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except (SafetensorError, OSError) as fault:
         raise BadInput(one_line(f"{path} cannot be read as a trace: {fault}")) from None
     if about is None:
-        raise BadInput(one_line(f"{path} holds no trace: `heedful look --save` and `Trace.save` write traces"))
+        raise BadInput(one_line(f"{path} holds no trace, as `heedful look --save` and `Trace.save` write it"))
     found = json.loads(about)
     if found.get("version") != VERSION:
         raise BadInput(

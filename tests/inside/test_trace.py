@@ -53,7 +53,8 @@ def test_the_streams_begin_with_the_embedding_and_lead_to_the_logits(name, loade
     with torch.no_grad():
         if name == "bert":
             hidden = model.encoder.stack.norm(seen.stream("encoder", 2))
-            expected, logits = model(ids)["masked_lm"][0], model.heads["masked_lm"](hidden, model.encoder.inputs)
+            logits = model.heads["masked_lm"](hidden, model.encoder.inputs)
+            expected = model(ids)["masked_lm"][0]
             first = model.encoder.inputs(ids, torch.arange(ids.shape[1]))
             shell = "encoder"
         else:
