@@ -73,7 +73,8 @@ Captured = tuple[dict[tuple[str, int], LayerAttention], dict[tuple[str, int], Te
 
 def capture(source: TraceSource, kinds: tuple[str, ...]) -> Captured:
     """One watched pass: the attention of some kinds, the residual streams, and the outputs."""
-    model, streams = source.loaded.model, {}
+    model = source.loaded.model
+    streams: dict[tuple[str, int], Tensor] = {}
     paths = {path: (which, n) for which in kinds for n, path in paths_of(model, which).items()}
 
     def keep(at: str, kind: str, x: Tensor) -> Tensor | None:

@@ -78,7 +78,7 @@ class Traces:
         paths = list(seen.weights)
         if layer > len(paths):
             raise BadInput(f"there is no layer {layer}: layers are counted from 1 to {len(paths)}")
-        record = seen.trace[paths[layer - 1]]
+        record = seen.records[paths[layer - 1]]
         if given["name"] not in ("weights", "scores", "q", "k", "v"):
             raise BadInput(f"{given['name']} is not kept")
         found: Tensor = getattr(record, given["name"])[-1][0].float().cpu()
