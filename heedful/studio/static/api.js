@@ -1,0 +1,219 @@
+/**
+ * Asking the studio's server: JSON, bytes as typed arrays, events.
+ *
+ * Errors become sentences (`sentence(error)`). Answers of GET are kept, since a trace never changes; `used()`
+ * lists those of the view, and a page exported as one HTML file answers itself from them.
+ */
+import { hooks } from './html.js';
+import { words } from './words.js';
+
+const MOST = 48 * 2 ** 20; // bytes of answers that are kept
+const kept = new Map(); // key -> {json} | {buffer, shape, dtype}
+let weight = 0;
+let touched = new Set();
+
+const embedded = document.getElementById('recorded');
+/** @type {null | {hash: string, answers: Record<string, any>}} answers inside an exported page */
+export const recorded = embedded ? JSON.parse(embedded.textContent) : null;
+
+/** A failure that people may read. */
+function trouble(message, status = 0) {
+  return Object.assign(new Error(message), { status, readable: true });
+}
+
+export function sentence(error) {
+  return error?.readable ? error.message : `${words.failed} (${error?.message ?? error})`;
+}
+
+function keyOf(path, body) {
+  return body === undefined ? `GET ${path}` : `POST ${path} ${JSON.stringify(body)}`;
+}
+
+function sizeOf(answer) {
+  return answer.buffer ? answer.buffer.byteLength : JSON.stringify(answer.json).length;
+}
+
+function keep(key, answer) {
+  const size = sizeOf(answer);
+  if (size > MOST) return;
+  weight += size;
+  kept.set(key, answer);
+  for (const [old, value] of kept) {
+    if (weight <= MOST) break;
+    kept.delete(old);
+    weight -= sizeOf(value);
+  }
+}
+
+/** Forget which answers were used; called when a page opens. */
+export function turnPage() {
+  touched = new Set([...touched].filter((key) => !key.includes('/tensor') && !key.includes('/steps')));
+}
+
+/** The answers of the view, for an export. */
+export function used() {
+  return Object.fromEntries([...touched].filter((key) => kept.has(key)).map((key) => [key, kept.get(key)]));
+}
+
+async function request(path, { body, signal, method } = {}) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method: method ?? (body === undefined ? 'GET' : 'POST'),
+      headers: body === undefined ? {} : { 'content-type': 'application/json' },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: 'same-origin',
+      signal,
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw trouble(words.unreachable);
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  let message = text;
+  try {
+    const { error } = JSON.parse(text);
+    message = error?.message ?? error ?? text;
+  } catch {
+    // a plain text is its own message
+  }
+  throw trouble(message || `${words.refused} (${response.status})`, response.status);
+}
+
+/** An answer inside an exported page. */
+function fromRecord(key) {
+  const answer = recorded.answers[key];
+  if (!answer) throw trouble(words.notRecorded);
+  if (answer.base64 === undefined) return answer;
+  const text = atob(answer.base64);
+  const data = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) data[i] = text.charCodeAt(i);
+  return { buffer: data.buffer, shape: answer.shape, dtype: answer.dtype };
+}
+
+async function answer(path, options, read, keeps) {
+  const key = keyOf(path, options.body);
+  touched.add(key);
+  if (recorded) return fromRecord(key);
+  if (keeps && kept.has(key)) {
+    const value = kept.get(key);
+    kept.delete(key); // the most recent goes last
+    kept.set(key, value);
+    return value;
+  }
+  const value = await read(await request(path, options));
+  keep(key, value);
+  return value;
+}
+
+/**
+ * JSON of a GET, or of a POST if there is a body. `fresh` asks again although an answer is kept.
+ * @param {string} path @param {{body?: any, signal?: AbortSignal, fresh?: boolean, method?: string}} options
+ */
+export async function json(path, options = {}) {
+  if (options.method && options.method !== 'GET') return (await request(path, options)).json();
+  const read = async (response) => ({ json: await response.json() });
+  return (await answer(path, options, read, !options.fresh)).json;
+}
+
+/**
+ * A tensor: {data, shape}. `data` is a Uint8Array (u8) or a Float32Array (f16, f32).
+ * @param {string} path @param {{signal?: AbortSignal, body?: any}} options
+ */
+export async function tensor(path, options = {}) {
+  const read = async (response) => ({
+    buffer: await response.arrayBuffer(),
+    shape: response.headers.get('x-shape').split(',').map(Number),
+    dtype: response.headers.get('x-dtype') ?? 'f32',
+  });
+  const { buffer, shape, dtype } = await answer(path, options, read, true);
+  return { data: typed(buffer, dtype), shape };
+}
+
+function typed(buffer, dtype) {
+  if (dtype === 'u8') return new Uint8Array(buffer);
+  if (dtype === 'f32') return new Float32Array(buffer);
+  if (dtype === 'i32') return new Int32Array(buffer);
+  return halves(new Uint16Array(buffer));
+}
+
+/** f16 as f32. */
+function halves(bits) {
+  if (globalThis.Float16Array) return new Float32Array(new globalThis.Float16Array(bits.buffer));
+  const out = new Float32Array(bits.length);
+  for (let i = 0; i < bits.length; i += 1) {
+    const [sign, power, rest] = [bits[i] & 0x8000 ? -1 : 1, (bits[i] >> 10) & 31, bits[i] & 1023];
+    if (power === 31) out[i] = rest ? NaN : sign * Infinity;
+    else out[i] = sign * (power ? (1 + rest / 1024) * 2 ** (power - 15) : rest * 2 ** -24);
+  }
+  return out;
+}
+
+/**
+ * Events of a server (SSE), read by fetch so that a POST can have them: yields {event, id, data}.
+ * @param {string} path @param {{body?: any, signal?: AbortSignal}} options
+ */
+export async function* events(path, options = {}) {
+  if (recorded) throw trouble(words.notRecorded);
+  const response = await request(path, options);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).replaceAll('\r\n', '\n').split('\n\n');
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const event = eventOf(block);
+        if (event) yield event;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function eventOf(block) {
+  const found = { event: 'message', id: '', data: null };
+  const lines = [];
+  for (const line of block.split('\n')) {
+    const [, name, value] = /^(\w+): ?(.*)$/.exec(line) ?? [];
+    if (name === 'data') lines.push(value);
+    else if (name === 'event' || name === 'id') found[name] = value;
+  }
+  if (!lines.length) return null;
+  const text = lines.join('\n');
+  found.data = text === '[DONE]' ? null : JSON.parse(text);
+  return found;
+}
+
+/**
+ * What `load(signal)` answers, asked again when `deps` change and aborted when the component leaves.
+ * The last value stays while the next one is on its way. `load` may be null: nothing is asked.
+ * @returns {{value: any, error: string, busy: boolean}}
+ */
+export function useAnswer(load, deps) {
+  const [state, setState] = hooks.useState({ value: null, error: '', busy: Boolean(load) });
+  hooks.useEffect(() => {
+    if (!load) {
+      setState({ value: null, error: '', busy: false });
+      return undefined;
+    }
+    const control = new AbortController();
+    const settle = (next) => control.signal.aborted || setState(next);
+    setState((old) => ({ ...old, error: '', busy: true }));
+    load(control.signal).then(
+      (value) => settle({ value, error: '', busy: false }),
+      (error) => settle({ value: null, error: sentence(error), busy: false }),
+    );
+    return () => control.abort();
+  }, deps);
+  return state;
+}
+
+/** A path with its query. */
+export function url(path, query) {
+  return `${path}?${new URLSearchParams(query)}`;
+}

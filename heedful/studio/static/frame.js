@@ -1,0 +1,113 @@
+/** What stands around a page: navigation, the input, the buttons, the help. */
+import { hooks, html, setTheme, theme, useTheme } from './html.js';
+import { recorded } from './api.js';
+import { format, go, now } from './state.js';
+import { count, words } from './words.js';
+import { PAGES } from './registry.js';
+import { Menu, Pick } from './views/controls.js';
+import { saveCsv, savePage, savePng, saveSvg } from './take.js';
+
+export function Navigation({ name, onHelp }) {
+  const dark = useTheme() === 'dark';
+  const row = hooks.useRef(null);
+  hooks.useEffect(() => {
+    row.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  }, [name]);
+  const follow = (page) => (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go(page);
+  };
+  return html`<header class="topbar">
+    <span class="brand">heedful <em>studio</em></span>
+    <nav aria-label=${words.navigation} ref=${row}>${Object.keys(PAGES).map((page) => html`<a key=${page}
+      href=${format({ ...now(), page })} aria-current=${page === name ? 'page' : undefined}
+      onClick=${follow(page)}>${words.pages[page]}</a>`)}</nav>
+    <span class="bar-end">
+      <button type="button" class="icon" aria-label=${words.theme} data-from=${words.theme}
+        onClick=${() => setTheme(theme() === 'dark' ? 'light' : 'dark')}>${dark ? '☀' : '☾'}</button>
+      <button type="button" class="icon" aria-label=${words.help} data-from=${words.help} onClick=${onHelp}>?</button>
+    </span>
+  </header>`;
+}
+
+function named(run) {
+  const facts = [run.architecture, run.parameters && words.parameters(count(run.parameters))];
+  return [run.name, ...facts].filter(Boolean).join(' · ');
+}
+
+/** Which model, which text; Enter runs the text through the model. */
+export function InputBar({ view, text, page }) {
+  const { state, set, run, runs, trace } = view;
+  const [draft, setDraft] = hooks.useState({ text, target: state.target ?? '' });
+  hooks.useEffect(() => setDraft({ text, target: state.target ?? '' }), [text, state.target]);
+  const send = (event) => {
+    event.preventDefault();
+    set({ text: draft.text, target: draft.target, cell: '', query: draft.text === text ? state.query : '' });
+  };
+  const type = (name) => (event) => setDraft({ ...draft, [name]: event.target.value });
+  const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '' });
+  const pair = trace?.translation !== undefined && trace?.translation !== null;
+  const fixedPage = Boolean(recorded);
+  return html`<form class="input" onSubmit=${send}>
+    <${Pick} label=${words.run} value=${run?.id} onChange=${choose}
+      options=${runs.map((one) => [one.id, named(one)])} />
+    ${page?.needs === 'trace' && html`<label class="field wide"><span>${words.text}</span>
+      <input id="text" type="text" value=${draft.text} onInput=${type('text')} readonly=${fixedPage}
+        autocomplete="off" spellcheck="false" /></label>`}
+    ${page?.needs === 'trace' && pair && html`<label class="field"><span>${words.target}</span>
+      <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
+        placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck="false" /></label>`}
+    ${page?.needs === 'trace' && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
+    ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>
+      <button type="button" class="link" onClick=${() => set({ edits: '' })}>${words.removeEdits}</button></span>`}
+  </form>`;
+}
+
+async function copy(text, done) {
+  await navigator.clipboard.writeText(text);
+  done(true);
+  setTimeout(() => done(false), 1500);
+}
+
+/** Copy link, export, show code, why. */
+export function Actions({ page, view, ready }) {
+  const [note, setNote] = hooks.useState('');
+  const [copied, setCopied] = hooks.useState(false);
+  hooks.useEffect(() => setNote(''), [page]);
+  if (!ready) return null;
+  const name = `heedful-${view.state.page || 'view'}`;
+  const picture = () => document.querySelector('.picture');
+  const flip = (which) => () => setNote(note === which ? '' : which);
+  const items = [
+    [words.png, () => savePng(picture(), name)],
+    [words.svg, () => saveSvg(picture(), name)],
+    [words.csv, () => saveCsv(page.csv(view), name)],
+    ...(recorded ? [] : [[words.page, () => savePage(name)]]),
+  ];
+  return html`<div class="actions">
+    ${!recorded && html`<button type="button" onClick=${() => copy(location.href, setCopied)}>
+      ${copied ? words.copied : words.copyLink}</button>`}
+    <${Menu} label=${words.exportAs} items=${items} />
+    <button type="button" aria-expanded=${note === 'code'} onClick=${flip('code')}>${words.showCode}</button>
+    <button type="button" aria-expanded=${note === 'why'} onClick=${flip('why')}>${words.why}</button>
+    ${note === 'code' && html`<section class="margin" aria-label=${words.codeTitle}><h2>${words.codeTitle}</h2>
+      <pre tabindex="0"><code>${page.code(view)}</code></pre>
+      <button type="button" onClick=${() => copy(page.code(view), setCopied)}>
+        ${copied ? words.copied : words.copyCode}</button></section>`}
+    ${note === 'why' && html`<section class="margin" aria-label=${words.why}><p>${page.why.text}</p>
+      <p class="lecture">${page.why.lecture}</p></section>`}
+  </div>`;
+}
+
+export function Help({ onClose }) {
+  const box = hooks.useRef(null);
+  hooks.useEffect(() => {
+    box.current.showModal();
+  }, []);
+  return html`<dialog ref=${box} class="help" aria-labelledby="help-title" onClose=${onClose}>
+    <h2 id="help-title">${words.help}</h2>
+    <dl>${words.keys.map(([key, what]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    <form method="dialog"><button class="primary">${words.close}</button></form>
+  </dialog>`;
+}

@@ -1,0 +1,163 @@
+/**
+ * The shell: navigation, the input that all pages share, one page, and the status line.
+ *
+ * A page is a module in pages/ with these named exports:
+ *
+ *   title          string: its heading.
+ *   sees           string: what you see, in one or two sentences.
+ *   why            {text, lecture}: a note for the margin, and the line of the lecture that it belongs to.
+ *   needs          'trace': a text goes through the model first, and `view.trace` is there;
+ *                  'run': a model is chosen; 'nothing': the page opens without a model.
+ *   applies(run)   '' or the sentence why this page has nothing to show for a model.
+ *   render(view)   a Preact component: returns a fragment of <aside class="controls"> and
+ *                  <section class="picture">. Hooks are allowed. What is in .picture is exported as PNG and SVG.
+ *   code(view)     the Python that gives the same numbers.
+ *   csv(view)      rows of the numbers shown, an array of arrays; the first row has the titles.
+ *
+ * `view` is {state, set, go, run, runs, trace, shown}:
+ *
+ *   state          the strings of the address (state.js). set(patch, replace?) changes them; go(page, patch) opens
+ *                  another page. Everything that a person can choose is in here, so that a link shows the same.
+ *   run            the chosen model: id, name, task, architecture, parameters, ...; runs: all of them.
+ *   trace          the answer of POST /api/trace: id, text, translation, kinds, agreement, seconds.
+ *   shown          an object that belongs to the page: render puts there what code and csv need.
+ *
+ * Ask the server through api.js only: `useAnswer` aborts when a page is left. Text that people see is in
+ * words/NAME.js. Numbers that people see carry data-from: where they come from (`origin` in words.js).
+ */
+import { dom, firstTheme, hooks, html, setTheme } from './html.js';
+import { json, recorded, turnPage, useAnswer } from './api.js';
+import { headOf, listOf, go, set, spell, useView } from './state.js';
+import { num, words } from './words.js';
+import { installTips } from './tip.js';
+import { FIRST, PAGES } from './registry.js';
+import { Actions, Help, InputBar, Navigation } from './frame.js';
+import { Note } from './views/controls.js';
+
+const modules = new Map();
+
+async function open(name) {
+  if (!modules.has(name)) modules.set(name, await PAGES[name]());
+  return modules.get(name);
+}
+
+/** The text that a model is shown at first. */
+function firstText(run) {
+  return run.example ?? words.examples[run.task] ?? words.examples.other;
+}
+
+/** A trace of the text: asked for when the page needs one. */
+function useTrace(state, run, page) {
+  const text = state.text || (run ? firstText(run) : '');
+  const wanted = page?.needs === 'trace' && run && !page.applies(run);
+  const body = { run: run?.id, text, edits: listOf(state.edits) };
+  if (state.target) body.target = state.target;
+  const ask = (signal) => json('/api/trace', { body, signal });
+  const answer = useAnswer(wanted ? ask : null, [wanted, JSON.stringify(body)]);
+  return { ...answer, text };
+}
+
+/** Keys that work on every page: / ? and j k h l for the head. */
+function useKeys(state, trace, setHelp) {
+  hooks.useEffect(() => {
+    const key = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+      if (event.key === '?') setHelp(true);
+      else if (event.key === '/') document.getElementById('text')?.focus();
+      else if (!stepHead(event.key, state, trace)) return;
+      event.preventDefault();
+    };
+    addEventListener('keydown', key);
+    return () => removeEventListener('keydown', key);
+  });
+}
+
+/** Another layer or head, by a key. */
+function stepHead(key, state, trace) {
+  const steps = { j: [1, 0], k: [-1, 0], l: [0, 1], h: [0, -1] };
+  const at = headOf(state.head);
+  const kind = at && trace?.kinds[at.which];
+  if (!steps[key] || !kind) return false;
+  const layer = Math.min(kind.layers, Math.max(1, at.layer + steps[key][0]));
+  const head = Math.min(kind.heads, Math.max(1, at.head + steps[key][1]));
+  set({ head: spell({ which: at.which, layer, head }) });
+  return true;
+}
+
+function StatusLine({ trace, answer }) {
+  if (answer.busy) return html`<footer class="status" role="status">${words.loading}</footer>`;
+  if (!trace) return html`<footer class="status"></footer>`;
+  const facts = [
+    `${words.own}; ${words.differs(num(trace.agreement, 2))}`,
+    words.seconds(num(1000 * trace.seconds, 2)),
+    words.traceIs(trace.id.slice(0, 6)),
+  ];
+  return html`<footer class="status">${facts.map((fact) => html`<span key=${fact}>${fact}</span>`)}</footer>`;
+}
+
+/** One page: its title, what it shows or why it cannot, and its buttons. */
+function Sheet({ name, page, view, answer }) {
+  hooks.useEffect(() => {
+    document.title = `${page.title} · ${words.brand}`;
+  }, [page]);
+  const reason = page.needs === 'nothing' || !view.run ? '' : page.applies(view.run);
+  const waits = page.needs === 'trace' && !view.trace;
+  const lacksRun = page.needs !== 'nothing' && !view.run;
+  const blocked = reason || lacksRun || waits;
+  return html`<main id="page" class=${`page page-${name}`} tabindex="-1">
+    <header class="title">
+      <div><h1>${page.title}</h1><p class="sees">${page.sees}</p></div>
+      <${Actions} page=${page} view=${view} ready=${!blocked} />
+    </header>
+    ${reason && html`<${Note}>${reason}<//>`}
+    ${!reason && lacksRun && html`<${Note}>${words.noRuns}<//>`}
+    ${!reason && !lacksRun && waits && html`<${Note} error=${answer.error} busy=${answer.busy && words.loading} />`}
+    ${!blocked && html`<div class=${`sheet${answer.busy ? ' stale' : ''}`}>
+      <${page.render} key=${name} ...${view} view=${view} /></div>`}
+  </main>`;
+}
+
+function App() {
+  const state = useView();
+  const name = PAGES[state.page] ? state.page : FIRST;
+  const [help, setHelp] = hooks.useState(false);
+  const shown = hooks.useRef({});
+  const list = useAnswer((signal) => json('/api/runs', { signal }), []);
+  const runs = list.value?.runs ?? [];
+  const run = runs.find((one) => one.id === state.run) ?? runs.find((one) => one.has_model) ?? runs[0] ?? null;
+  const opened = useAnswer(() => open(name), [name]);
+  const page = modules.get(name) ?? null;
+  const answer = useTrace(state, run, page);
+  useKeys(state, answer.value, setHelp);
+  hooks.useEffect(() => {
+    turnPage();
+    shown.current = {};
+  }, [name]);
+  const view = { state, set, go, run, runs, trace: answer.value, shown: shown.current };
+  const ready = page && !list.busy;
+  return html`<div class="studio">
+    <a class="skip" href="#page" onClick=${skip}>${words.skip}</a>
+    <${Navigation} name=${name} onHelp=${() => setHelp(true)} />
+    ${page?.needs !== 'nothing' && html`<${InputBar} view=${view} text=${answer.text} page=${page} />`}
+    ${ready
+      ? html`<${Sheet} name=${name} page=${page} view=${view} answer=${answer} />`
+      : html`<main id="page" class="page"><${Note} error=${opened.error} busy=${words.loadingPage} /></main>`}
+    ${list.error && html`<${Note} error=${list.error} />`}
+    <${StatusLine} trace=${answer.value} answer=${answer} />
+    ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+  </div>`;
+}
+
+function skip(event) {
+  event.preventDefault();
+  document.getElementById('page').focus();
+}
+
+setTheme(firstTheme());
+if (recorded && !location.hash) history.replaceState(null, '', recorded.hash);
+dispatchEvent(new Event('hashchange'));
+installTips();
+const root = document.getElementById('studio');
+root.textContent = '';
+dom.render(html`<${App} />`, root);

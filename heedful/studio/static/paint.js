@@ -1,0 +1,212 @@
+/**
+ * Colors and pixels. One hue for weights (paper to ink, reversed in the dark), two for signed numbers.
+ *
+ * A map is one putImageData of one pixel per cell, drawn larger without smoothing. Where there are more cells
+ * than device pixels, a pixel shows the largest of its cells, so that no sharp weight is lost.
+ */
+
+const STOPS = {
+  weight: {
+    light: ['#fdfcf9', '#d5e0ec', '#8fb0d2', '#3f72a9', '#0f2c50'],
+    dark: ['#1c1f24', '#233a54', '#33628f', '#74a5d4', '#e9f3fd'],
+  },
+  signed: {
+    light: ['#8a3410', '#dc9468', '#f4f1ea', '#7ba6cd', '#163d68'],
+    dark: ['#ffb58c', '#a05a3b', '#26292e', '#3f6d9b', '#b9dafb'],
+  },
+};
+/** Hues of heads that are overlaid, of series, of branches: equally dark, apart also without red and green. */
+export const HUES = {
+  light: ['#1d5a96', '#a8480f', '#1c6e5a', '#7b3f8c', '#8a6410', '#a12a52'],
+  dark: ['#7db4ea', '#f0a06a', '#6cc5ab', '#cf9be0', '#dcb65a', '#f08bad'],
+};
+
+const tables = new Map();
+
+export function rgb(hex) {
+  return [1, 3, 5].map((i) => Number.parseInt(hex.slice(i, i + 2), 16));
+}
+
+/** 256 colors as a flat table of bytes. @param {'weight' | 'signed'} kind @param {'light' | 'dark'} theme */
+export function ramp(kind, theme) {
+  const key = `${kind} ${theme}`;
+  if (!tables.has(key)) {
+    const stops = STOPS[kind][theme].map(rgb);
+    const table = new Uint8ClampedArray(256 * 3);
+    for (let i = 0; i < 256; i += 1) {
+      const place = (i / 255) * (stops.length - 1);
+      const low = Math.min(Math.floor(place), stops.length - 2);
+      for (let c = 0; c < 3; c += 1) {
+        table[3 * i + c] = stops[low][c] + (place - low) * (stops[low + 1][c] - stops[low][c]);
+      }
+    }
+    tables.set(key, table);
+  }
+  return tables.get(key);
+}
+
+function at(table, i) {
+  return [table[3 * i], table[3 * i + 1], table[3 * i + 2]];
+}
+
+/** The color of a weight from 0 to 1. */
+export function weightColor(weight, theme) {
+  return at(ramp('weight', theme), Math.round(255 * Math.min(1, Math.max(0, weight || 0))));
+}
+
+/** The color of a signed number; `top` has the full color. */
+export function signedColor(value, top, theme) {
+  const place = Math.min(1, Math.max(-1, top ? value / top : 0));
+  return at(ramp('signed', theme), Math.round(127.5 * (place + 1)));
+}
+
+export function css([r, g, b]) {
+  return `rgb(${r} ${g} ${b})`;
+}
+
+/** Black or white, whichever is easier to read on a color: never below 4.5 to 1. */
+export function inkOn(color) {
+  const [r, g, b] = color.map((c) => (c / 255 <= 0.04045 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000' : '#fff';
+}
+
+/** Background and text color of a cell, as a style. */
+export function cellStyle(color) {
+  return { background: css(color), color: inkOn(color) };
+}
+
+/** The largest absolute value, for the scale of a strip. */
+export function topOf(values) {
+  let top = 0;
+  for (const value of values) if (Number.isFinite(value)) top = Math.max(top, Math.abs(value));
+  return top;
+}
+
+/**
+ * Weights as places in the ramp. linear: 0 to 1. root: its square root. row: each row's largest is full.
+ * @param {Float32Array | Uint8Array} weights [rows, cols] @param {'linear' | 'root' | 'row'} scale
+ * @param {number} one what counts as 1: 1 for weights, 255 for thumbnails
+ */
+export function places(weights, rows, cols, scale, one = 1) {
+  const out = new Uint8ClampedArray(rows * cols);
+  for (let r = 0; r < rows; r += 1) {
+    let top = one;
+    if (scale === 'row') {
+      top = 0;
+      for (let c = 0; c < cols; c += 1) top = Math.max(top, weights[r * cols + c]);
+      top = top || one;
+    }
+    for (let i = r * cols; i < (r + 1) * cols; i += 1) {
+      const part = weights[i] / top;
+      out[i] = 255 * (scale === 'root' ? Math.sqrt(part) : part);
+    }
+  }
+  return out;
+}
+
+/** Signed values as places in the ramp. */
+export function signedPlaces(values, top) {
+  const out = new Uint8ClampedArray(values.length);
+  for (let i = 0; i < values.length; i += 1) out[i] = 127.5 * (1 + (top ? values[i] / top : 0));
+  return out;
+}
+
+/** Pixels of places through a ramp. */
+export function pixels(index, rows, cols, table) {
+  const image = new ImageData(cols, rows);
+  const { data } = image;
+  for (let i = 0; i < rows * cols; i += 1) {
+    const from = 3 * index[i];
+    data[4 * i] = table[from];
+    data[4 * i + 1] = table[from + 1];
+    data[4 * i + 2] = table[from + 2];
+    data[4 * i + 3] = 255;
+  }
+  return image;
+}
+
+/** Several heads over each other: each takes its hue out of the paper. @param {Uint8ClampedArray[]} layers */
+export function overlaid(layers, rows, cols, theme) {
+  const image = new ImageData(cols, rows);
+  const paper = at(ramp('weight', theme), 0);
+  const hues = HUES[theme].map(rgb);
+  for (let i = 0; i < rows * cols; i += 1) {
+    for (let c = 0; c < 3; c += 1) {
+      let value = paper[c];
+      layers.forEach((layer, n) => {
+        value += (layer[i] / 255) * (hues[n % hues.length][c] - paper[c]);
+      });
+      image.data[4 * i + c] = value;
+    }
+    image.data[4 * i + 3] = 255;
+  }
+  return image;
+}
+
+/** A canvas at device pixels; returns its context, in CSS pixels. */
+export function sized(canvas, width, height) {
+  const ratio = Math.min(3, globalThis.devicePixelRatio || 1);
+  const [w, h] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+  if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
+  Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+  const context = canvas.getContext('2d');
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.imageSmoothingEnabled = false;
+  return context;
+}
+
+let scratch = null;
+
+/** An image as something that drawImage takes. */
+function carrier(image) {
+  scratch ??= document.createElement('canvas');
+  Object.assign(scratch, { width: image.width, height: image.height });
+  scratch.getContext('2d').putImageData(image, 0, 0);
+  return scratch;
+}
+
+/** The largest place in each of [height, width] boxes. */
+function pooled(index, cols, view, width, height) {
+  const out = new Uint8ClampedArray(width * height);
+  const [tall, wide] = [view.r1 - view.r0, view.c1 - view.c0];
+  for (let r = view.r0; r < view.r1; r += 1) {
+    const y = Math.floor(((r - view.r0) * height) / tall) * width;
+    for (let c = view.c0; c < view.c1; c += 1) {
+      const i = y + Math.floor(((c - view.c0) * width) / wide);
+      if (index[r * cols + c] > out[i]) out[i] = index[r * cols + c];
+    }
+  }
+  return out;
+}
+
+/**
+ * Draw the cells of a view [r0, r1) x [c0, c1) into a box of a canvas.
+ * @param {Uint8ClampedArray[]} layers places of one head, or of several over each other
+ * @param {{rows: number, cols: number, view: {r0: number, r1: number, c0: number, c1: number},
+ *          width: number, height: number, theme: 'light' | 'dark', kind?: 'weight' | 'signed'}} options
+ */
+export function paintMap(canvas, layers, { rows, cols, view, width, height, theme, kind = 'weight' }) {
+  const context = sized(canvas, width, height);
+  const [tall, wide] = [view.r1 - view.r0, view.c1 - view.c0];
+  const dense = kind === 'weight' && (wide > canvas.width || tall > canvas.height);
+  const [w, h] = dense ? [Math.min(wide, canvas.width), Math.min(tall, canvas.height)] : [cols, rows];
+  const shown = dense ? layers.map((layer) => pooled(layer, cols, view, w, h)) : layers;
+  const image = shown.length > 1 ? overlaid(shown, h, w, theme) : pixels(shown[0], h, w, ramp(kind, theme));
+  context.clearRect(0, 0, width, height);
+  const from = dense ? [0, 0, w, h] : [view.c0, view.r0, wide, tall];
+  context.drawImage(carrier(image), ...from, 0, 0, width, height);
+}
+
+/**
+ * Thumbnails on one canvas.
+ * @param {Uint8Array} data [n, t, s] @param {{i: number, x: number, y: number}[]} boxes where each goes
+ */
+export function paintThumbs(canvas, data, [t, s], boxes, { width, height, w, h, scale, theme }) {
+  const context = sized(canvas, width, height);
+  const table = ramp('weight', theme);
+  context.clearRect(0, 0, width, height);
+  for (const { i, x, y } of boxes) {
+    const one = data.subarray(i * t * s, (i + 1) * t * s);
+    context.drawImage(carrier(pixels(places(one, t, s, scale, 255), t, s, table)), x, y, w, h);
+  }
+}

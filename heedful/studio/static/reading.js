@@ -1,0 +1,100 @@
+/** Readings of attention that pages share: which heads there are, subwords merged, special tokens hidden. */
+import { headOf, spell } from './state.js';
+import { tensor, url } from './api.js';
+
+/**
+ * The head that a page shows: that of the address if the model has it, else the most informative.
+ * @returns {{which: string, layer: number, head: number}}
+ */
+export function chosenHead(state, trace, which) {
+  const kinds = Object.keys(trace.kinds);
+  const at = headOf(state.head);
+  const name = which ?? (at && trace.kinds[at.which] ? at.which : kinds[0]);
+  const kind = trace.kinds[name];
+  if (at && at.which === name && at.layer <= kind.layers && at.head <= kind.heads) return at;
+  const { layer, head } = kind.best ?? { layer: kind.layers, head: 1 };
+  return { which: name, layer, head };
+}
+
+/** The weights of a head as the server has them, [T, S] in half precision. */
+export async function weightsOf(trace, at, signal) {
+  const { which, layer, head } = at;
+  const path = url(`/api/trace/${trace.id}/tensor`, { name: 'weights', which, layer, head, dtype: 'f16' });
+  const { data, shape } = await tensor(path, { signal });
+  return { ...at, name: spell(at), data, rows: shape[0], cols: shape[1] };
+}
+
+/** Tokens in groups: one each, or those of a word together; special tokens left out on request. */
+function groups(labels, places, special, merge, hide) {
+  const found = [];
+  labels.forEach((label, i) => {
+    if (hide && special?.[i]) return;
+    const word = merge ? places?.[i] ?? -1 : -1;
+    const last = found.at(-1);
+    if (word >= 0 && last?.word === word) {
+      last.tokens.push(i);
+      last.label += label.replace(/^(##|▁|Ġ)/, '');
+    } else found.push({ word, tokens: [i], label });
+  });
+  return found;
+}
+
+/**
+ * Which tokens stand together in rows and columns.
+ * @param {{merge?: boolean, hide?: boolean}} options
+ */
+export function axesOf(kind, { merge, hide } = {}) {
+  const down = groups(kind.down, kind.words_down, kind.special_down, merge, hide);
+  const across = groups(kind.across, kind.words_across, kind.special_across, merge, hide);
+  const whole = !merge && !(hide && (down.length < kind.down.length || across.length < kind.across.length));
+  return { down, across, whole };
+}
+
+/** Weights in groups: the sum over the tokens of a key, the mean over those of a query. */
+export function grouped({ data, cols }, { down, across, whole }) {
+  if (whole) return data;
+  const out = new Float32Array(down.length * across.length);
+  down.forEach((row, r) => {
+    across.forEach((column, c) => {
+      let sum = 0;
+      for (const i of row.tokens) for (const j of column.tokens) sum += data[i * cols + j];
+      out[r * across.length + c] = sum / row.tokens.length;
+    });
+  });
+  return out;
+}
+
+/** A mask in groups: a cell is allowed if one of its tokens is. */
+export function groupedMask(allowed, cols, { down, across }) {
+  if (!allowed) return null;
+  const out = new Uint8Array(down.length * across.length);
+  down.forEach((row, r) => {
+    across.forEach((column, c) => {
+      out[r * across.length + c] = row.tokens.some((i) => column.tokens.some((j) => allowed[i * cols + j])) ? 1 : 0;
+    });
+  });
+  return out;
+}
+
+/** A view of a map in the address: "r0-r1,c0-c1", counted from 1 with both ends. */
+export function spellView(view) {
+  return view ? `${view.r0 + 1}-${view.r1},${view.c0 + 1}-${view.c1}` : '';
+}
+
+export function viewOf(text) {
+  const [r0, r1, c0, c1] = (/^(\d+)-(\d+),(\d+)-(\d+)$/.exec(text ?? '') ?? []).slice(1).map(Number);
+  return r0 >= 1 && c0 >= 1 && r1 > r0 && c1 > c0 ? { r0: r0 - 1, r1, c0: c0 - 1, c1 } : null;
+}
+
+/** Python text as a literal. */
+export function literal(text) {
+  return JSON.stringify(text ?? '');
+}
+
+/** The first lines of every "show code". */
+export function codeOfTrace({ run, trace, state }) {
+  const target = state.target ? `, ${literal(state.target)}` : '';
+  const edits = state.edits ? `, edits=${literal(state.edits)}.split(",")` : '';
+  return `import heedful\n\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`
+    + `trace = model.trace(${literal(trace.text)}${target}${edits})\n`;
+}

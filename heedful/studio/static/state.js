@@ -1,0 +1,100 @@
+/**
+ * The view as one object of strings in the address: #heads?run=5f3a&text=...&head=cross.3.2
+ *
+ * A link with the same hash shows the same view. `page` is the part before "?". Empty values are left out.
+ * Layers, heads, queries and cells are counted from 1.
+ */
+import { hooks } from './html.js';
+
+/** What stays when a person goes to another page; everything else belongs to one page. */
+export const SHARED = ['run', 'text', 'target', 'edits', 'head', 'query'];
+
+/** @typedef {{page: string, run?: string, text?: string, target?: string, edits?: string, head?: string,
+ *             query?: string, [name: string]: string | undefined}} State */
+
+/** @returns {State} */
+export function parse(hash) {
+  const [page, ...rest] = hash.replace(/^#/, '').split('?');
+  return { ...Object.fromEntries(new URLSearchParams(rest.join('?'))), page };
+}
+
+/** @param {State} state */
+export function format(state) {
+  const { page, ...rest } = state;
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(rest)) {
+    if (value !== undefined && value !== null && value !== '') query.set(name, String(value));
+  }
+  const text = query.toString();
+  return `#${page}${text ? `?${text}` : ''}`;
+}
+
+let current = parse(location.hash);
+const listeners = new Set();
+
+function tell() {
+  for (const listener of listeners) listener(current);
+}
+
+addEventListener('hashchange', () => {
+  current = parse(location.hash);
+  tell();
+});
+
+export function now() {
+  return current;
+}
+
+/**
+ * Change some values. `replace` leaves no entry in the history (for dragging and hovering).
+ * @param {Partial<State>} patch
+ */
+export function set(patch, replace = false) {
+  const next = { ...current, ...patch };
+  const hash = format(next);
+  if (hash === format(current)) return;
+  current = parse(hash);
+  history[replace ? 'replaceState' : 'pushState'](null, '', hash);
+  tell();
+}
+
+/** Go to another page with what pages share, and a patch. */
+export function go(page, patch = {}) {
+  const kept = Object.fromEntries(SHARED.map((name) => [name, current[name]]));
+  const next = { ...kept, ...patch, page };
+  current = parse(format(next));
+  history.pushState(null, '', format(next));
+  tell();
+}
+
+/** The state, and a component that is drawn again when it changes. */
+export function useView() {
+  const [state, setState] = hooks.useState(current);
+  hooks.useEffect(() => {
+    listeners.add(setState);
+    setState(current);
+    return () => listeners.delete(setState);
+  }, []);
+  return state;
+}
+
+/** "cross.3.2" as {which, layer, head}; null for anything else. */
+export function headOf(spelling) {
+  const found = /^(cross|self|encoder)\.(\d+)\.(\d+)$/.exec(spelling ?? '');
+  return found && { which: found[1], layer: Number(found[2]), head: Number(found[3]) };
+}
+
+export function spell({ which, layer, head }) {
+  return `${which}.${layer}.${head}`;
+}
+
+/** A list in one value, and back: edits, heads that are overlaid, labels. */
+export function listOf(value, by = ',') {
+  return value ? value.split(by) : [];
+}
+
+/** A number of the state within bounds, or its default. */
+export function intOf(value, low, high, otherwise) {
+  const number = Number.parseInt(value ?? '', 10);
+  return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
+}

@@ -1,0 +1,91 @@
+/** Small controls: a choice of one, a switch, a list to pick from, a number with its origin, a menu. */
+import { html, hooks } from '../html.js';
+import { num } from '../words.js';
+
+/**
+ * One of a few, as radio buttons in a row.
+ * @param {{label: string, value: string, options: [string, string][], onChange: (value: string) => void}} props
+ */
+export function Choice({ label, value, options, onChange, hideLabel }) {
+  const name = hooks.useId();
+  return html`<fieldset class="choice">
+    <legend class=${hideLabel ? 'unseen' : ''}>${label}</legend>
+    <div class="segments">
+      ${options.map(
+        ([key, text, from]) => html`<label class=${key === value ? 'on' : ''} data-from=${from} key=${key}>
+          <input type="radio" name=${name} value=${key} checked=${key === value} onChange=${() => onChange(key)} />
+          <span>${text}</span>
+        </label>`,
+      )}
+    </div>
+  </fieldset>`;
+}
+
+/** On or off. `off` is the sentence why it cannot be used. */
+export function Toggle({ label, on, onChange, off }) {
+  return html`<label class="toggle" data-from=${off || undefined}>
+    <input type="checkbox" checked=${on} disabled=${Boolean(off)} onChange=${(e) => onChange(e.target.checked)} />
+    <span>${label}</span>
+  </label>`;
+}
+
+/** One of many, as a list. @param {{options: [string, string][]}} props */
+export function Pick({ label, value, options, onChange, hideLabel }) {
+  return html`<label class="pick">
+    <span class=${hideLabel ? 'unseen' : ''}>${label}</span>
+    <select value=${value} onChange=${(e) => onChange(e.target.value)}>
+      ${options.map(([key, text]) => html`<option value=${key} selected=${key === value} key=${key}>${text}</option>`)}
+    </select>
+  </label>`;
+}
+
+/** A number between bounds. */
+export function Slider({ label, value, low, high, step = 1, onChange, format = num }) {
+  return html`<label class="slider">
+    <span>${label} <output>${format(value)}</output></span>
+    <input type="range" min=${low} max=${high} step=${step} value=${value}
+      onInput=${(e) => onChange(Number(e.target.value))} />
+  </label>`;
+}
+
+/** A number that says where it comes from. */
+export function Num({ value, from, digits = 3, text }) {
+  return html`<span class="num" tabindex="0" data-from=${from}>${text ?? num(value, digits)}</span>`;
+}
+
+/** A button that opens a small list of buttons. @param {{items: [string, () => void][]}} props */
+export function Menu({ label, items }) {
+  const [open, setOpen] = hooks.useState(false);
+  const ref = hooks.useRef(null);
+  hooks.useEffect(() => {
+    if (!open) return undefined;
+    const close = (event) => {
+      if (event.key === 'Escape' || (event.type === 'pointerdown' && !ref.current?.contains(event.target))) {
+        setOpen(false);
+      }
+    };
+    document.addEventListener('pointerdown', close);
+    document.addEventListener('keydown', close);
+    return () => {
+      document.removeEventListener('pointerdown', close);
+      document.removeEventListener('keydown', close);
+    };
+  }, [open]);
+  const choose = (act) => () => {
+    setOpen(false);
+    act();
+  };
+  return html`<span class="menu" ref=${ref}>
+    <button type="button" aria-expanded=${open} onClick=${() => setOpen(!open)}>${label}</button>
+    ${open && html`<span class="menu-items">
+      ${items.map(([text, act]) => html`<button type="button" key=${text} onClick=${choose(act)}>${text}</button>`)}
+    </span>`}
+  </span>`;
+}
+
+/** What is on its way, or what went wrong. */
+export function Note({ error, busy, children }) {
+  if (error) return html`<p class="note error" role="alert">${error}</p>`;
+  if (busy) return html`<p class="note" role="status">${busy}</p>`;
+  return children ? html`<p class="note">${children}</p>` : null;
+}

@@ -1,0 +1,48 @@
+/** A vector as a strip of signed cells: orange is negative, blue is positive, and the number is in the cell. */
+import { html, hooks, useTheme } from '../html.js';
+import { fixed, num, words } from '../words.js';
+import { cellStyle, signedColor, topOf, weightColor } from '../paint.js';
+
+export const FIRST = 8; // components that are shown at first
+
+/**
+ * @param {{values: ArrayLike<number>, name?: string, top?: number, all?: boolean, kind?: 'signed' | 'weight',
+ *   from: (i: number) => string, labels?: string[], marked?: number, onPick?: (i: number) => void,
+ *   faint?: boolean, crossed?: (i: number) => boolean}} props
+ */
+export function Strip({ values, name, top, all, kind = 'signed', from, labels, marked, onPick, faint, crossed }) {
+  const [at, setAt] = hooks.useState(-1);
+  const theme = useTheme();
+  const shown = all ? values.length : Math.min(FIRST, values.length);
+  const most = top ?? topOf(values);
+  const wide = shown <= 16;
+  const color = (x) => (kind === 'weight' ? weightColor(x, theme) : signedColor(x, most, theme));
+
+  function key(event) {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -shown, End: shown };
+    if (event.key === 'Enter' && at >= 0 && onPick) onPick(at);
+    else if (steps[event.key]) setAt(Math.min(shown - 1, Math.max(0, at + steps[event.key])));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  const cells = [];
+  for (let i = 0; i < shown; i += 1) {
+    const out = crossed?.(i);
+    const kinds = ['cell', out && 'crossed', i === marked && 'marked', i === at && 'at'].filter(Boolean).join(' ');
+    cells.push(html`<span key=${i} class=${kinds} style=${out ? undefined : cellStyle(color(values[i]))}
+      data-from=${from(i)} onClick=${onPick && (() => onPick(i))}>${wide ? fixed(values[i], 2) : ''}</span>`);
+  }
+  return html`<div class=${`strip${wide ? '' : ' thin'}${faint ? ' faint' : ''}${onPick ? ' picks' : ''}`}>
+    ${name && html`<span class="strip-name">${name}</span>`}
+    <div class="strip-cells" role="application" tabindex="0" aria-roledescription="vector"
+      aria-label=${`${name ?? ''} ${words.keyboard}`} onKeyDown=${key} onBlur=${() => setAt(-1)}>
+      ${labels && html`<div class="strip-labels">${labels.slice(0, shown).map((label, i) =>
+        html`<span key=${i}>${label}</span>`)}</div>`}
+      <div class="strip-row">${cells}${shown < values.length && html`<span class="more">…</span>`}</div>
+    </div>
+    <span class="unseen" aria-live="polite">${at >= 0 ? `${num(values[at])}; ${from(at)}` : ''}</span>
+    ${at >= 0 && html`<span class="strip-note">${`${num(values[at])} · ${from(at)}`}</span>`}
+  </div>`;
+}

@@ -1,0 +1,136 @@
+/** Every text that people see in the shell and in more than one page; each page has its own in words/. */
+
+export const words = {
+  brand: 'heedful studio',
+  pages: {
+    overview: 'Overview',
+    write: 'Write',
+    step: 'Step',
+    heads: 'Heads',
+    flow: 'Flow',
+    search: 'Search',
+    positions: 'Positions',
+    tokenizer: 'Tokenizer',
+    decode: 'Decode',
+    training: 'Training',
+    compare: 'Compare',
+    ablate: 'Ablate',
+    costs: 'Costs',
+    lab: 'Lab',
+  },
+  kinds: { cross: 'cross-attention', self: 'self-attention', encoder: "the encoder's self-attention" },
+  tabs: { cross: 'Cross', self: 'Self', encoder: 'Encoder' },
+  navigation: 'Pages',
+  skip: 'Skip to the picture',
+  run: 'Model',
+  text: 'Text',
+  target: 'Target',
+  targetHint: "the model's own",
+  edits: 'Edits',
+  removeEdits: 'Remove the edits',
+  trace: 'Run',
+  copyLink: 'Copy link',
+  copied: 'Copied',
+  exportAs: 'Export',
+  png: 'PNG picture',
+  svg: 'SVG picture',
+  csv: 'CSV of the numbers',
+  page: 'HTML, one file',
+  showCode: 'Show code',
+  copyCode: 'Copy',
+  why: 'Why',
+  close: 'Close',
+  help: 'Help',
+  theme: 'Light or dark',
+  codeTitle: 'The Python that gives these numbers',
+  noTable: 'There are no numbers here yet.',
+  loading: 'Computing…',
+  loadingPage: 'Opening…',
+  loadingRuns: 'Looking for models…',
+  noRuns: 'No model was found. Train one with `heedful demo`, or start `heedful studio RUN`.',
+  chooseText: 'Type a text above and press Enter.',
+  failed: 'Something in the page failed',
+  refused: 'The studio refused this request',
+  unreachable: 'The studio does not answer. Check that `heedful studio` is still running, then reload.',
+  notRecorded: 'This page was exported. It has the numbers of one view; open the studio to compute others.',
+  unknownPage: 'There is no such page. Choose one above.',
+  own: "the model's own numbers",
+  differs: (x) => `differ from the fast path by at most ${x}`,
+  seconds: (ms) => `computed in ${ms} ms`,
+  traceIs: (id) => `trace ${id}`,
+  parameters: (n) => `${n} parameters`,
+  layer: 'layer',
+  head: 'head',
+  headName: (layer, head) => `layer ${layer}, head ${head}`,
+  chart: 'Chart',
+  keyboard: 'Use the arrow keys to read the cells.',
+  rowColumn: (r, c) => `row ${r}, column ${c}`,
+  sortBy: (name) => `Sort by ${name}`,
+  all: (n) => `all ${n}`,
+  first: (n) => `first ${n}`,
+  component: (i, n) => `component ${i} of ${n}`,
+  masked: 'masked',
+  keys: [
+    ['/', 'go to the text'],
+    ['j k', 'next and previous layer'],
+    ['l h', 'next and previous head'],
+    ['Space', 'next step (Step page)'],
+    ['arrow keys', 'move in a map, a strip or a grid'],
+    ['Enter', 'choose the cell'],
+    ['Shift click', 'overlay another head (Heads page)'],
+    ['+ - 0', 'zoom in, zoom out, show the whole map'],
+    ['?', 'this help'],
+    ['Esc', 'close'],
+  ],
+  examples: {
+    translate: 'Their small cat was a fast animal.',
+    other: 'The cat sat on the mat because it was tired.',
+  },
+};
+
+/** A number for people: three significant digits, a true minus sign. */
+export function num(x, digits = 3) {
+  if (x === null || x === undefined || Number.isNaN(x)) return '–';
+  if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
+  if (x === 0) return '0';
+  const size = Math.abs(x);
+  const text =
+    size >= 1e5 || size < 1e-3
+      ? x.toExponential(Math.max(0, digits - 2)).replace(/e(.*)/, (_, power) => ` × 10${raised(power)}`)
+      : x.toFixed(Math.max(0, digits - 1 - Math.max(0, Math.floor(Math.log10(size)))));
+  return text.replace(/-/g, '−');
+}
+
+function raised(power) {
+  return [...power].map((sign) => (sign === '+' ? '' : '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'['-0123456789'.indexOf(sign)])).join('');
+}
+
+/** A number with a fixed count of decimals, so that a column lines up. */
+export function fixed(x, decimals = 2) {
+  if (x === null || x === undefined || Number.isNaN(x)) return '–';
+  if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
+  const text = x.toFixed(decimals);
+  return (Number(text) === 0 ? text.replace('-', '') : text).replace('-', '−');
+}
+
+/** A large count: 12,345 or 1.2 M. */
+export function count(n) {
+  if (n < 1e5) return Math.round(n).toLocaleString('en-US');
+  const [size, unit] = n < 1e6 ? [1e3, 'k'] : n < 1e9 ? [1e6, 'M'] : [1e9, 'G'];
+  return `${(n / size).toPrecision(3)} ${unit}`;
+}
+
+/**
+ * Where a number comes from: shown when a person points at it or focuses it.
+ * @param {{tensor: string, which?: string, layer?: number, head?: number, row?: number | string,
+ *          column?: number | string, formula?: string}} origin
+ */
+export function origin({ tensor, which, layer, head, row, column, formula }) {
+  const parts = [tensor];
+  if (which) parts.push(words.kinds[which] ?? which);
+  if (layer) parts.push(`layer ${layer}`);
+  if (head) parts.push(`head ${head}`);
+  if (row) parts.push(`row ${row}`);
+  if (column) parts.push(`column ${column}`);
+  return parts.join(', ') + (formula ? `: ${formula}` : '');
+}

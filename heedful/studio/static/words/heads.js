@@ -1,0 +1,51 @@
+/** The texts of the Heads page. */
+
+export const text = {
+  title: 'Heads',
+  sees: 'Every head of the model as a small map: rows are queries, columns are keys, and dark is a large weight. '
+    + 'Choose one to read it; hold Shift to lay several over each other.',
+  whyText: 'Every head attends in its own way. Some heads attend to one fixed offset, some align source and target, '
+    + 'and some rest on the first token. Compare heads before you interpret one of them.',
+  lecture: 'Multi-head attention: several small attentions side by side, joined by one projection.',
+  noAttention: (name) => `This ${name} has no attention, so there are no heads to show.`,
+  kind: 'Attention',
+  scale: 'Scale of the colors',
+  scales: [
+    ['linear', 'linear', 'color = weight'],
+    ['root', '√', 'color = square root of the weight: small weights become visible'],
+    ['row', 'per row', "color = weight / the row's largest weight"],
+  ],
+  order: 'Order',
+  orders: {
+    place: 'in place',
+    bits: 'bits',
+    sharp: 'sharpness',
+    distance: 'distance',
+    importance: 'importance',
+  },
+  merge: 'Merge subwords',
+  noMerge: 'This trace does not say which tokens form a word.',
+  hide: 'Hide special tokens',
+  noHide: 'This text has no special tokens.',
+  labels: 'Labels',
+  grid: 'All heads',
+  table: 'Measures of all heads',
+  openStep: 'Step through this row',
+  zoomIn: 'Zoom in',
+  zoomOut: 'Zoom out',
+  whole: 'Whole map',
+  rows: { cross: 'rows: target, columns: source', self: 'rows: queries, columns: keys', encoder: 'rows: queries, columns: keys' },
+  overlay: (names) => `overlay of ${names}`,
+  columns: {
+    name: ['head', 'layer and head, counted from 1'],
+    bits: ['bits', 'mutual information between query position and attended key, in bits'],
+    sharp: ['sharpness', "mean over the rows of the row's largest weight"],
+    distance: ['distance', 'mean of |query position − key position|, weighted by attention'],
+    first: ['first token', 'share of the attention that goes to the first key'],
+    importance: ['importance', 'change of the loss without this head'],
+    labels: ['labels', 'a share of attention of at least 0.4, and 0.25 above the same share with shuffled keys'],
+  },
+  cell: (down, across, value) => `“${down}” attends to “${across}” with weight ${value}`,
+  formula: 'softmax(q·k · scale)',
+  merged: 'sum over the tokens of the key word, mean over those of the query word',
+};
