@@ -1,7 +1,7 @@
 """Write heedful/studio/static/vendor/ from the tarballs of the npm registry.
 
     python tools/vendor.py                    # download them
-    python tools/vendor.py --tarballs /tmp/npm  # read NAME-VERSION.tgz from a folder
+    python tools/vendor.py --tarballs DIR     # read NAME-VERSION.tgz from a folder
 
 The files are the published builds, with four changes: an import by name becomes an import by path, default
 exports become named exports, source maps are not mentioned, and uPlot gets an export line. `vendor.json`
@@ -90,7 +90,9 @@ def write(folder: Path | None, target: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tarballs", type=Path, help="a folder with NAME-VERSION.tgz, instead of the network")
+    parser.add_argument(
+        "--tarballs", type=Path, help="a folder with NAME-VERSION.tgz"
+    )
     parser.add_argument("--target", type=Path, default=FOLDER)
     options = parser.parse_args()
     write(options.tarballs, options.target)
