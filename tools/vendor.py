@@ -90,9 +90,7 @@ def write(folder: Path | None, target: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--tarballs", type=Path, help="a folder with NAME-VERSION.tgz"
-    )
+    parser.add_argument("--tarballs", type=Path, help="a folder with NAME-VERSION.tgz")
     parser.add_argument("--target", type=Path, default=FOLDER)
     options = parser.parse_args()
     write(options.tarballs, options.target)
