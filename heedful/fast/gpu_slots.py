@@ -161,8 +161,11 @@ class GPUSlots(Slots):
         if self.most_bytes is None:
             return self.waiting
         some: list[Row] = []
-        for row in self.waiting:
-            shape = lane_shape([*self.unfinished, *some, row], final_length)
+        longest = max(map(final_length, self.unfinished), default=0)
+        source = max((len(row.source or ()) for row in self.unfinished), default=0)
+        for rows, row in enumerate(self.waiting, len(self.unfinished) + 1):
+            longest, source = max(longest, final_length(row)), max(source, len(row.source or ()))
+            shape = shape_for(rows, longest, source)
             if self.lane is not None and self.seats:
                 shape = larger(shape, self.lane.shape)
             if self.size_of(*shape) > self.most_bytes:
@@ -393,9 +396,12 @@ def larger(one: Shape, other: Shape) -> Shape:
 
 def lane_shape(rows: Sequence[Row], length: Callable[[Row], int]) -> Shape:
     """The shape of a lane for rows of these lengths."""
-    slots = power(max(map(length, rows)) + 2, FEWEST_SLOTS)
-    sources = [len(row.source) for row in rows if row.source is not None]
-    return lane_size(len(rows)), slots, power(max(sources), 64) if sources else 0
+    return shape_for(len(rows), max(map(length, rows)), max(len(row.source or ()) for row in rows))
+
+
+def shape_for(rows: int, longest: int, source: int) -> Shape:
+    """The shape of a lane for so many rows, of which the longest has so many tokens, and its source."""
+    return lane_size(rows), power(longest + 2, FEWEST_SLOTS), power(source, 64) if source else 0
 
 
 def likeliest_of(top: HostCopy, rows: Sequence[Row]) -> dict[Row, tuple[tuple[int, float], ...]]:

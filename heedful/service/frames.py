@@ -8,6 +8,7 @@ import struct
 from typing import Any, NamedTuple
 
 HEAD = struct.Struct("<II")  # bytes of the JSON, and of what follows it
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 MOST = 64 << 20  # bytes of either: what is longer is no frame of ours
 
 
@@ -20,7 +21,7 @@ class Frame(NamedTuple):
 
 def packed(message: dict[str, Any], blob: bytes = b"") -> bytes:
     """A frame as it travels."""
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    text = ENCODER.encode(message).encode("utf-8", "surrogatepass")
     return HEAD.pack(len(text), len(blob)) + text + blob
 
 

@@ -62,7 +62,9 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     refuses = isinstance(network.inputs.position, UpTo)  # longer texts, when they are to be continued
     table = None if refuses else table_of(network)
     rows = [row if row.ids else replace(row, fault=fault_of(0, None, 1)) for row in rows]
-    return [replace(row, note=note_on(len(row.ids), table)) for row in rows]
+    return [
+        row if (note := note_on(len(row.ids), table)) is None else replace(row, note=note) for row in rows
+    ]
 
 
 def note_on(tokens: int, table: int | None) -> str | None:

@@ -6,7 +6,6 @@ together.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -190,10 +189,9 @@ class Search:
 
     def but(self, **changed: Any) -> Search:
         """This search with other options of these names, checked before: filters do not depend on them."""
-        how, common = copy.copy(self.how), self.common_filters
-        vars(how).update(changed)
-        other = copy.copy(self)
-        vars(other).update(how=how, common_filters=common)
+        how, other = object.__new__(DecodingOptions), object.__new__(Search)  # without their checks
+        vars(how).update(vars(self.how), **changed)
+        vars(other).update(vars(self), how=how, common_filters=self.common_filters)
         return other
 
     # Many texts.

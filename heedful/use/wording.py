@@ -283,11 +283,12 @@ class FolderWording(Wording):
         written = [n for n, text in enumerate(texts) if isinstance(text, Prompt)]  # by a chat template, whole
         plain = [n for n in range(len(texts)) if n not in set(written)]
         refuse_long(texts)
-        rows = dict(zip(written, tokenize(self.reads, [texts[n] for n in written]), strict=True))
+        whole = tokenize(self.reads, [texts[n] for n in written]) if written else []
+        rows, unknown = dict(zip(written, whole, strict=True)), unknown_ids(self.reads)
         given = [texts[n] for n in plain]
         for n, encoding in zip(plain, encoded(self.reads, given, True), strict=True):
-            row = tokenized(texts[n], encoding, unknown_ids(self.reads))
-            rows[n] = replace(row, ids=without_end(encoding))
+            row, ids = tokenized(texts[n], encoding, unknown), without_end(encoding)
+            rows[n] = row if ids == row.ids else replace(row, ids=ids)
         begin = [] if self.begin is None else [self.begin]
         return [rows[n] if rows[n].ids else replace(rows[n], ids=begin) for n in range(len(texts))]
 
