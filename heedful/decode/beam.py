@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .beam_fates import Expansion, Listener, Ruled, lives_on
 from .beam_settings import STOPPING, BeamSettings, Standing, coverage_penalty
 from .filters import Context, Filter
 from .prompts import Ends, checked
@@ -45,12 +46,14 @@ def beam_search(
     eos: Ends,
     settings: BeamSettings | None = None,
     filters: Sequence[Filter] = (),
+    heard: Listener | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each prompt, best first, all different.
 
     A hypothesis has at most `longest` tokens (one number for all, or one each). The step must be fresh.
+    heard: is called with every step of the search, such as `beam_fates.Fates()`.
     """
-    given = {"longest": longest, "eos": eos, "settings": settings, "filters": filters}
+    given = {"longest": longest, "eos": eos, "settings": settings, "filters": filters, "heard": heard}
     return finish(beam_steps(step, prompts_BT, lengths_B, **given))  # type: ignore[arg-type]
 
 
@@ -65,6 +68,7 @@ def beam_steps(
     settings: BeamSettings | None = None,
     filters: Sequence[Filter] = (),
     prefill: int | None = None,
+    heard: Listener | None = None,
 ) -> Turns[list[list[Hypothesis]]]:
     """The same search in turns: after each step, others may have theirs.
 
@@ -75,7 +79,7 @@ def beam_steps(
     if not limits:
         return []
     ends_E = to_device(torch.tensor(ends, dtype=torch.long), device)
-    rules = Rules(settings, tuple(ends), ends_E, max(limits), filters)
+    rules = Rules(settings, tuple(ends), ends_E, max(limits), filters, heard)
     context = Context.prompts(prompts_BT, lengths_B) if filters else None
     scores_RV = yield from read_prompts(step, prompts_BT, lengths_B, prefill)
     searches = begin(limits, settings, torch.promote_types(scores_RV.dtype, torch.float32), device)
@@ -150,7 +154,8 @@ def extend_run(
     """Feed every prefix of n tokens its newest and give it one more, `run` times."""
     if not run:
         return searches, context
-    quick = None if rules.filters else step.extend_searches(searches, tree, rules, n, run)
+    plainly = bool(rules.filters) or rules.heard is not None
+    quick = None if plainly else step.extend_searches(searches, tree, rules, n, run)
     if quick is not None:
         return quick, context
     for length in range(n + 1, n + run + 1):
@@ -195,6 +200,7 @@ class Rules:
     ends_E: Tensor  # the same, where the scores are
     longest: int  # tokens of any hypothesis
     filters: Sequence[Filter]
+    heard: Listener | None = None
 
 
 class PrefixTree:
@@ -294,14 +300,28 @@ def extend_by_one(
 ) -> Searches:
     """An n-th token for every prefix, from the scores after each; and which searches are over then."""
     searches, filters = add_attention(searches, step, rules.settings), rules.filters
+    ruled = ruled_out(searches, scores_RV, rules, n, context) if rules.heard and filters else None
     if rules.settings.beam_groups > 1:
         log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, context)
-        searches = extend(searches, log_p_RV, changed_RV, tree, rules, n)
+        searches = extend(searches, log_p_RV, changed_RV, tree, rules, n, ruled=ruled)
     else:  # only the best tokens of each prefix can be among the best of all
         most = min(count(rules.ends_E, rules.settings.width), scores_RV.shape[1])
         log_p_RX, changed_RX, tokens_RX = top_tokens(scores_RV, most, filters, context)
-        searches = extend(searches, log_p_RX, changed_RX, tree, rules, n, tokens_RX)
+        searches = extend(searches, log_p_RX, changed_RX, tree, rules, n, tokens_RX, ruled)
     return replace(searches, over_N=searches.over_N | is_over(searches, n, rules.settings))
+
+
+def ruled_out(searches: Searches, scores_RV: Tensor, rules: Rules, n: int, context: Context | None) -> Ruled:
+    """The best candidates if there were no filters, and which of them the filters forbid."""
+    (N, W), V = searches.totals_NW.shape, scores_RV.shape[1]
+    log_p_RV, changed_RV = apply_to_log_probabilities(rules.filters, scores_RV, context)
+    totals_NX = (searches.totals_NW[..., None] + log_p_RV.view(N, W, V)).flatten(1)
+    totals_NC, at_NC = totals_NX.topk(min(count(rules.ends_E, rules.settings.width), W * V))
+    log_p_NC, changed_NC = (x.reshape(N, W * V).gather(1, at_NC) for x in (log_p_RV, changed_RV))
+    covered_NC = covered(searches, rules.settings).gather(1, at_NC // V)
+    scores_NC = score(totals_NC, covered_NC, n, rules.settings)
+    forbidden_NC = (changed_NC == NEVER) & (totals_NC > NEVER)
+    return Ruled(at_NC // V, at_NC % V, log_p_NC, totals_NC, scores_NC, forbidden_NC)
 
 
 def add_attention(searches: Searches, step: Step, settings: BeamSettings) -> Searches:
@@ -324,10 +344,12 @@ def extend(
     rules: Rules,
     n: int,
     tokens_RV: Tensor | None = None,
+    ruled: Ruled | None = None,
 ) -> Searches:
     """Give every prefix an n-th token: the W best live on, and those that end compete with those that have.
 
     Searches that are over find nothing more. tokens: which they are, if not the whole vocabulary in order.
+    ruled: what the filters forbid, for a listener.
     """
     settings, ends, over_N = rules.settings, rules.ends_E, searches.over_N
     (N, W), V, F = searches.totals_NW.shape, log_p_RV.shape[-1], settings.width
@@ -336,7 +358,8 @@ def extend(
     at_NC, alive_NA = candidates(totals_NX, searches, V, ends, settings, tokens_NX)
     totals_NC, parents_NC, tokens_NC = totals_NX.gather(1, at_NC), at_NC // V, tokens_at(at_NC, V, tokens_NX)
     log_p_NC = log_p_RV.view(N, W * V).gather(1, at_NC)
-    nodes_NC = tree.grow(searches.nodes_NW.gather(1, parents_NC), tokens_NC, log_p_NC)
+    before_NC = searches.nodes_NW.gather(1, parents_NC)
+    nodes_NC = tree.grow(before_NC, tokens_NC, log_p_NC)
 
     ended_NC = torch.isin(tokens_NC, ends)
     counts_NC = ended_NC | (searches.limits_N == n)[:, None]
@@ -345,6 +368,27 @@ def extend(
     scores_NC = score(totals_NC, covered(searches, settings).gather(1, parents_NC), n, settings)
     merged = torch.cat([searches.scores_NF, scores_NC.masked_fill(~counts_NC, NEVER)], 1)
     scores_NF, order_NF = merged.topk(F)
+    finished_NF = torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF)
+    if rules.heard is not None:
+        rules.heard(
+            Expansion(
+                n,
+                searches.sentences_N,
+                searches.groups_N,
+                over_N,
+                nodes_NC,
+                before_NC,
+                tokens_NC,
+                log_p_NC,
+                totals_NC,
+                scores_NC,
+                finished_NC=counts_NC,
+                lives_NC=lives_on(alive_NA, totals_NC, ended_NC),
+                best_NF=finished_NF.masked_fill(scores_NF == NEVER, -1),
+                prefixes_NW=searches.nodes_NW,
+                ruled=ruled,
+            )
+        )
 
     parents_NA = parents_NC.gather(1, alive_NA)
     first_row_N1 = torch.arange(0, N * W, W, device=at_NC.device)[:, None]
@@ -361,7 +405,7 @@ def extend(
         siblings=True,
         attended_NWS=None if attended is None else attended.take_along_dim(parents_NA[..., None], 1),
         scores_NF=scores_NF,
-        finished_NF=torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF),
+        finished_NF=finished_NF,
         lowest_N=torch.minimum(searches.lowest_N, top_N.masked_fill(found_N | over_N, 0)),
     )
 

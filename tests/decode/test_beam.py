@@ -1,5 +1,6 @@
 """Beam search: as wide as the tree it is exhaustive search, one wide it is greedy, and in between it does
-what a plain loop over lists does, and what Hugging Face does."""
+what a plain loop over lists does, and what Hugging Face does. Every search here is also listened to: the fates
+of its candidates, replayed, give the same result."""
 
 import math
 import random
@@ -19,10 +20,10 @@ from helpers.decoding_cases import (
     Spy,
     every_log_probability,
 )
+from helpers.decoding_cases import heard_search as beam_search
 
 from heedful import watch
 from heedful.decode import filters as f
-from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import LENGTH_PENALTIES, STOPPING, BeamSettings, coverage_penalty
 from heedful.decode.greedy import greedy
 from heedful.errors import BadInput

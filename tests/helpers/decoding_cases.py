@@ -14,7 +14,11 @@ import transformers as hf
 from torch import Tensor
 
 import heedful
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_fates import Fates, replay
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.step import Step, step_of
+from heedful.decode.streaming import Hypothesis
 from heedful.models.base.shells import Decoder, EncoderDecoder
 from heedful.parts.places import Lengths
 from helpers import hf_zoo, tiny
@@ -80,6 +84,18 @@ class Case:
         tokens = torch.tensor([[*self.prompts[row, : self.lengths[row]].tolist(), *written]])
         at = torch.tensor([row])
         return self.whole(tokens, torch.tensor([tokens.shape[1]]), at)[0, -1].log_softmax(-1)
+
+
+def heard_search(
+    step: Step, prompts: Tensor, lengths: Tensor | None = None, **given
+) -> list[list[Hypothesis]]:
+    """Beam search with a listener: the fates that it hears must give exactly the result of the search."""
+    fates, settings = Fates(), given.get("settings") or BeamSettings()
+    found = beam_search(step, prompts, lengths, **given, heard=fates)
+    ends = {given["eos"]} if isinstance(given["eos"], int | None) else set(given["eos"])
+    again = [replay(fates.of_sentence(row), ends, settings.n_best) for row in range(len(prompts))]
+    assert again == found
+    return found
 
 
 class Forgetful(Step):
