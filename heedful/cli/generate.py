@@ -6,6 +6,7 @@ stdin, each line is a text, and line ends in an answer become spaces; --json kee
 Examples: heedful generate runs/lm "def read(";
 heedful generate runs/lm --sample --temperature 0.8 "Once upon";
 heedful generate ./gpt2 --sample --top-p 0.9 --max-new-tokens 200 --seed 7 < prompts.txt;
+heedful generate runs/lm --tree --max-new-tokens 8 "Once upon";
 heedful generate ./gpt2-xl --draft ./gpt2 "The cat"; heedful generate ./smollm2 --chat "What is a mat?"
 """
 
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.report import Fault
+from ..errors import BadInput
 from ..interop.hf.chat import Refused, conversation_of
 from .shared.lines import Line, answer_lines
-from .shared.options import WriterOptions, takes_decoding
+from .shared.options import TreeOptions, WriterOptions, takes_decoding
+from .shared.trees import writer_for
 from .shared.writing import TextWriter
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 @takes_decoding("generate")
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions(WriterOptions):
+class GenerateOptions(TreeOptions, WriterOptions):
     """The options of `heedful generate`."""
 
     chat: bool = False
@@ -36,7 +39,9 @@ class GenerateOptions(WriterOptions):
 
 def generate(given: GenerateOptions) -> None:
     """Answer each line by what comes after it; or, as a message in a conversation, by the next one."""
-    answer_lines(given, ChatWriter(given, "generate") if given.chat else TextWriter(given, "generate"))
+    if given.chat and given.tree:
+        raise BadInput("`tree` is for plain texts: leave out `chat`, or leave out `tree`")
+    answer_lines(given, ChatWriter(given, "generate") if given.chat else writer_for(given, "generate"))
 
 
 class ChatWriter(TextWriter):

@@ -7,6 +7,7 @@ Examples: heedful translate runs/demo "The small girl eats a red apple.";
 heedful translate runs/demo < in.en > out.fr;
 heedful translate runs/demo --beam 8 --length-alpha 1 --length-penalty power < in.en;
 heedful translate runs/demo --align "The cat was fast.";
+heedful translate runs/demo --tree "The cat was fast.";
 heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en;
 heedful translate ./nllb --source-lang eng_Latn --target-lang fra_Latn < in.en
 """
@@ -17,13 +18,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from .shared.lines import answer_lines
-from .shared.options import WriterOptions, arg, takes_decoding
-from .shared.writing import TextWriter
+from .shared.options import TreeOptions, WriterOptions, arg, takes_decoding
+from .shared.trees import writer_for
 
 
 @takes_decoding("translate")
 @dataclass(frozen=True, kw_only=True)
-class TranslateOptions(WriterOptions):
+class TranslateOptions(TreeOptions, WriterOptions):
     """The options of `heedful translate`."""
 
     trees: Annotated[str | None, arg("FILE", "none")] = None
@@ -37,4 +38,4 @@ class TranslateOptions(WriterOptions):
 
 def translate(given: TranslateOptions) -> None:
     """Answer each line by its translation."""
-    answer_lines(given, TextWriter(given, "translate"))
+    answer_lines(given, writer_for(given, "translate"))

@@ -8,7 +8,7 @@ A search that is given a listener tells it of each step (`Expansion`). `Fates` i
     fell off    less likely than the W that live on; or an end that is not among the best W candidates
     forbidden   likely enough without the filters, one of which rules it out
 
-A candidate may have ended at its step and be beaten later. A prefix at the greatest length counts as finished.
+A candidate that has ended may be beaten later. A prefix of the greatest length counts as finished.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 from . import (
     answer,
+    beam_tree,
     caption,
     choose,
     classify,
@@ -178,6 +179,7 @@ class Model:
     chat_prompt = generate.chat_prompt
     generate = generate.generate
     stream = stream.stream
+    beam_tree = beam_tree.beam_tree
     score = score.score
     fill = fill.fill
     classify = classify.classify

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..decode.beam import beam_steps
+from ..decode.beam_fates import Listener
 from ..decode.beam_settings import BeamSettings
 from ..decode.filters import Filter, make_filters
 from ..decode.kept import Keep
@@ -186,6 +187,7 @@ class Search:
         None  # makes the network ready for the sources it reads next: their trees, or images
     )
     keep: Keep | None = None  # hands out a step that has read some of the text already
+    heard: Listener | None = None  # is told of every step of a beam search
 
     def but(self, **changed: Any) -> Search:
         """This search with other options of these names, checked before: filters do not depend on them."""
@@ -217,7 +219,7 @@ class Search:
 
     def together(self, requests: list[Request], prefill: int | None = None) -> Turns[list[list[Hypothesis]]]:
         """The answers to one batch. Past the end of a position table, its later half is read again."""
-        if self.width > 1 or self.how.beam_groups > 1:
+        if self.width > 1 or self.how.beam_groups > 1 or self.heard is not None:
             return (yield from self.beam(requests, prefill))
         written: list[list[Token]] = []
         for new in self.streamed(requests, soon=False):
@@ -227,13 +229,19 @@ class Search:
 
     def beam(self, requests: list[Request], prefill: int | None = None) -> Turns[list[list[Hypothesis]]]:
         """The answers of a beam search."""
-        same = [f.name for f in fields(BeamSettings) if f.name != "width"]
-        settings = BeamSettings(width=self.width, **{name: getattr(self.how, name) for name in same})
+        settings = self.settings
         self.refuse_beyond(max(len(one.prompt) + one.longest - 1 for one in requests))
         fed = [self.within(one) for one in requests]
         step = self.step(fed, watched=bool(settings.coverage_penalty))
         yield
-        return (yield from beam_steps(step, **self.fed(fed), settings=settings, prefill=prefill))
+        how: dict[str, Any] = {"settings": settings, "prefill": prefill, "heard": self.heard}
+        return (yield from beam_steps(step, **self.fed(fed), **how))
+
+    @property
+    def settings(self) -> BeamSettings:
+        """The settings of a beam search, from the options."""
+        same = [f.name for f in fields(BeamSettings) if f.name != "width"]
+        return BeamSettings(width=self.width, **{name: getattr(self.how, name) for name in same})
 
     # Token by token.
 

@@ -360,3 +360,31 @@ print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n" and "temperature has no effect" in done.stderr
+
+
+# Trees
+
+
+def test_a_tree_is_printed_as_python_draws_it(given, load):
+    source = SOURCES[0]
+    tree = load("demo").beam_tree(source, beam=2, reference="je suis professeur")
+    how = ("--tree", "--beam", "2", "--reference", "je suis professeur")
+    code, out, said = given("translate", "demo", *how, source)
+    assert (code, said, "\n".join(out)) == (0, "", tree.text() + "\n")
+    code, out, _ = given("translate", "demo", "--tree", "--json", "--beam=2", stdin=lines(source, ""))
+    found = [json.loads(line)["tree"] for line in out[:-1]]
+    assert code == 0 and [node["fate"] for node in found[0]["nodes"]] == [node.fate for node in tree.nodes]
+    assert found[1] is None
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (("translate", "demo", "--reference", "le chat", "the cat"), "--reference belongs to one TEXT"),
+        (("generate", "lm", "--tree", "--chat", "the cat"), "--tree is for plain texts: leave out --chat"),
+        (("translate", "demo", "--tree", "--sample", "the cat"), "give one of them"),
+    ],
+)
+def test_a_tree_without_a_search_is_refused(given, call, message):
+    code, _, said = given(*call)
+    assert code == 2 and message in said

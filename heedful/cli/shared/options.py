@@ -123,6 +123,19 @@ class WriterOptions(WeightOptions, LineOptions):
     """What every command that writes texts is given beside the decoding options."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions:
+    """The tree of a beam search instead of its result."""
+
+    tree: bool = False
+    """Print the tree of the beam search: every branch, its score, and what became of it. --json has every
+    candidate with its fate."""
+
+    reference: Annotated[str | None, arg("TEXT", "none")] = None
+    """With --tree: compare the result with this text, forced through the model. Says whether the model or
+    the search prefers another."""
+
+
 # Decoding options: those of heedful/decode/options.py, as they are typed.
 
 

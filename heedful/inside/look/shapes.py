@@ -80,7 +80,19 @@ class Raster:
     png: bytes
 
 
-Shape = Box | TextLabel | CellGrid | Raster
+@dataclass(frozen=True)
+class Line:
+    """A straight line from one point to another."""
+
+    x: float
+    y: float
+    to_x: float
+    to_y: float
+    stroke: Color
+    thick: float = 1.0
+
+
+Shape = Box | TextLabel | CellGrid | Raster | Line
 
 
 def reach(shape: Shape) -> tuple[float, float]:
@@ -88,6 +100,8 @@ def reach(shape: Shape) -> tuple[float, float]:
     if isinstance(shape, CellGrid):
         columns = max((len(row) for row in shape.shares), default=0)
         return shape.x + columns * shape.cell_width, shape.y + len(shape.shares) * shape.cell_height
+    if isinstance(shape, Line):
+        return max(shape.x, shape.to_x), max(shape.y, shape.to_y)
     if isinstance(shape, Box | Raster):
         return shape.x + shape.width, shape.y + shape.height
     share = {"start": 1.0, "middle": 0.5, "end": 0.0}[shape.anchor]

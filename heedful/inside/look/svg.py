@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from .shapes import LEVELS, PAPER, SLOPE, Box, CellGrid, Color, Raster, Shape, TextLabel, color, runs_of
+from .shapes import LEVELS, PAPER, SLOPE, Box, CellGrid, Color, Line, Raster, Shape, TextLabel, color, runs_of
 
 FAMILY = "DejaVu Sans, Verdana, Arial, sans-serif"
 
@@ -71,4 +71,16 @@ def svg_raster(raster: Raster) -> str:
     return f'<image {place} style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
 
 
-SVG: dict[type, Any] = {Box: svg_box, TextLabel: svg_text, CellGrid: svg_grid, Raster: svg_raster}
+def svg_line(line: Line) -> str:
+    ends = (("x1", line.x), ("y1", line.y), ("x2", line.to_x), ("y2", line.to_y))
+    place = " ".join(f'{name}="{number(value)}"' for name, value in ends)
+    return f'<line {place} stroke="{of(line.stroke)}" stroke-width="{number(line.thick)}"/>'
+
+
+SVG: dict[type, Any] = {
+    Line: svg_line,
+    Box: svg_box,
+    TextLabel: svg_text,
+    CellGrid: svg_grid,
+    Raster: svg_raster,
+}
