@@ -69,6 +69,7 @@ def test_the_command_line_and_python_list_the_same_options(command):
     assert found == {n: o.default for n, o in mine.items()}
     typed = {field.name: field.default for field in fields(options_of(command))}
     others = {"run", "text", "json", "bad_lines", "device", "weights", "quantize", "trees", "chat"} | own
+    others |= {"tree", "reference"}
     assert typed.keys() - others == mine.keys()
     untyped = {name for name in mine if typed[name] in (None, ())}  # so that it is known what was typed
     assert untyped == mine.keys() - {"batch"}
