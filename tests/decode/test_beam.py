@@ -1,5 +1,5 @@
 """Beam search: as wide as the tree it is exhaustive search, one wide it is greedy, and in between it does
-what a plain loop over lists does, and what Hugging Face does. Every search here is also listened to: the fates
+what a plain loop over lists does, and what Hugging Face does. Every search is also listened to: the fates
 of its candidates, replayed, give the same result."""
 
 import math
