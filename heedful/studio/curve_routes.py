@@ -1,0 +1,90 @@
+"""Routes of training: curves as bytes, new points as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..errors import BadInput
+from ..models.base.settings import Range
+from ..service.fields import HttpError, Most
+from .answers import stream, studio_route
+from .curves import Curves
+from .requests import query_of
+from .studio import Studio
+
+PAUSE = 1.0  # seconds between two looks at a file that is followed
+NEWEST = 16  # rows in an event: about two kilobytes a second
+STEP = Range(-1e15, 1e15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvesQuery:
+    """The rows after a cursor, of the steps in a range."""
+
+    after: Annotated[str, Most("stop_characters"), "the cursor of the last answer"] = ""
+    first: Annotated[float | None, STEP, "the first step"] = None
+    last: Annotated[float | None, STEP, "the last step"] = None
+    most: Annotated[int, Range(2, 100_000), "rows at most: of more, the least and the greatest"] = 2000
+
+
+async def loaded(studio: Studio, id: str) -> Curves:
+    """The curves of a run with everything that its file has; other requests go on meanwhile."""
+    folder = studio.folder(id)
+    curves = studio.curves.of(folder.path)
+    async with studio.reading:
+        try:
+            curves.whole = False
+            while not curves.whole:
+                await asyncio.to_thread(curves.load)
+        except (BadInput, OSError) as error:
+            raise HttpError(409, f"the metrics of {folder.path.name} cannot be read: {error}") from None
+    return curves
+
+
+async def show_curves(studio: Studio, request: Request) -> Response:
+    """Metrics: the length of a head, the head as JSON, and its columns as float32."""
+    query = query_of(CurvesQuery, studio.service, request)
+    curves = await loaded(studio, request.path_params["id"])
+    first, last = (end if query_end is None else query_end for end, query_end in ends(query))
+    found = curves.since(query.after, query.most, first, last)
+    return Response(found.bytes(), media_type="application/octet-stream")
+
+
+def ends(query: CurvesQuery) -> list[tuple[float, float | None]]:
+    return [(-math.inf, query.first), (math.inf, query.last)]
+
+
+async def follow_curves(studio: Studio, request: Request) -> Response:
+    """New rows of metrics as they are written: events with columns, and the state of the run."""
+    query = query_of(CurvesQuery, studio.service, request)
+    id = request.path_params["id"]
+    studio.folder(id)
+    return stream(studio, new_rows(studio, id, query.after, min(query.most, NEWEST)))
+
+
+async def new_rows(studio: Studio, id: str, cursor: str, most: int) -> AsyncIterator[dict[str, Any]]:
+    """What is new, at most once a second."""
+    state: Any = None
+    while True:
+        found = (await loaded(studio, id)).since(cursor, most)
+        card = studio.folder(id).card()
+        now = {name: card[name] for name in ("status", "step", "best")}
+        if found.rows or now != state:
+            yield {**found.as_json(), **now}
+        cursor, state = found.cursor, now
+        await asyncio.sleep(PAUSE)
+
+
+def curve_routes(studio: Studio) -> list[Route]:
+    return [
+        studio_route(studio, "/api/runs/{id}/metrics", show_curves),
+        studio_route(studio, "/api/runs/{id}/follow", follow_curves),
+    ]
