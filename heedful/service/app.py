@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -186,8 +186,9 @@ async def figures(service: Service, request: Request) -> Response:
 class Application:
     """Everything behind one door: each request has an id, is logged once and counted once."""
 
-    def __init__(self, service: Service, app: ASGIApp) -> None:
-        self.service, self.app = service, app
+    def __init__(self, service: Service, app: ASGIApp, note: Callable[..., None] = log) -> None:
+        """note: is given the line of each request."""
+        self.service, self.app, self.note = service, app, note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -218,7 +219,7 @@ class Application:
 
     def count(self, mine: RequestRecord, route: str, method: str) -> None:
         self.service.metrics.count("requests_total", route=route, code=str(mine.status))
-        log(**mine.line(route, method))
+        self.note(**mine.line(route, method))
 
     def count_refusal(self, status: int) -> None:
         """Count a request that was refused before it was one: too slow, too long, or no HTTP."""
@@ -248,8 +249,10 @@ async def no_route(request: Request, error: Exception) -> Response:
     return Response(error_body(refused), error.status_code, error.headers, media_type="application/json")
 
 
-def make_app(service: Service, access: Access, routes: list[Route]) -> Application:
-    """The application: routes behind the guard."""
+def make_app(
+    service: Service, access: Access, routes: list[Route], note: Callable[..., None] = log
+) -> Application:
+    """The application: routes behind the guard. note: is given the line of each request."""
 
     async def description(service: Service, request: Request) -> Response:
         """This description, in OpenAPI 3.1."""
@@ -267,4 +270,4 @@ def make_app(service: Service, access: Access, routes: list[Route]) -> Applicati
     handlers = {HTTPException: no_route}
     inner = Starlette(routes=every, lifespan=service.lifespan, exception_handlers=handlers)
     inner.router.redirect_slashes = False
-    return Application(service, Guard(inner, access))
+    return Application(service, Guard(inner, access), note)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..service.answering import EventStream, event_stream, route
-from ..service.app import Service
+from ..service.app import Events, Service
 from .studio import Studio
 
 StudioAnswer = Callable[[Studio, Request], Awaitable[Response]]
@@ -36,7 +36,7 @@ def as_bytes(event: dict[str, Any]) -> Response:
     return Response(event["bytes"], headers=headers, media_type="application/octet-stream")
 
 
-def stream(studio: Studio, events: AsyncIterator[dict[str, Any]]) -> EventStream:
+def stream(studio: Studio, events: Events) -> EventStream:
     """Events as they come. One with a "number" has it as its id, for Last-Event-ID."""
 
     async def pieces() -> AsyncIterator[bytes]:

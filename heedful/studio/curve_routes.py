@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from starlette.routing import Route
 
 from ..errors import BadInput
 from ..models.base.settings import Range
+from ..service.app import Events
 from ..service.fields import HttpError, Most
 from .answers import stream, studio_route
 from .curves import Curves
@@ -70,7 +70,7 @@ async def follow_curves(studio: Studio, request: Request) -> Response:
     return stream(studio, new_rows(studio, id, query.after, min(query.most, NEWEST)))
 
 
-async def new_rows(studio: Studio, id: str, cursor: str, most: int) -> AsyncIterator[dict[str, Any]]:
+async def new_rows(studio: Studio, id: str, cursor: str, most: int) -> Events:
     """What is new, at most once a second."""
     state: Any = None
     while True:

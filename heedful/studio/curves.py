@@ -91,7 +91,9 @@ class Curves:
         count = len(next(iter(named.values()))) if named else 0
         thin = count > most
         columns = {name: thinned(column, most) if thin else column for name, column in named.items()}
-        return Thinned({name: column.copy() for name, column in columns.items()}, self.cursor, start == 0, thin)
+        return Thinned(
+            {name: column.copy() for name, column in columns.items()}, self.cursor, start == 0, thin
+        )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,9 +11,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..models.base.settings import Range
+from ..service.app import Events
 from ..service.fields import HttpError
 from .answers import stream, studio_route
 from .requests import RunId, asked_for
+from .runs import id_of
 from .studio import Studio
 
 WORKED = {"doctor": "doctor"}  # kinds that a worker does, and its method
@@ -39,19 +40,25 @@ async def start_job(studio: Studio, request: Request) -> Response:
     asked = await asked_for(JobRequest, studio.service, request)
     if asked.kind == "demo":
         folder = free_folder(studio.folders.root)
-        job = studio.jobs.start("demo", None, {"folder": folder.name}, studio.jobs.demo(folder, asked.steps))
+        job = studio.jobs.start(
+            "demo", id_of(folder), {"folder": folder.name}, studio.jobs.demo(folder, asked.steps)
+        )
         return JSONResponse(job.card())
     if asked.run is None:
         raise HttpError(400, '"run" is missing', "run")
     worker = await studio.worker(asked.run)
     given = given_of(asked)
-    events: AsyncIterator[dict[str, Any]] = studio.jobs.ask(worker, WORKED[asked.kind], given)
+    events: Events = studio.jobs.ask(worker, WORKED[asked.kind], given)
     return JSONResponse(studio.jobs.start(asked.kind, asked.run, given, events).card())
 
 
 def given_of(asked: JobRequest) -> dict[str, Any]:
     """What a worker is given."""
-    return {name: value for name, value in vars(asked).items() if name not in ("kind", "run") and value is not None}
+    return {
+        name: value
+        for name, value in vars(asked).items()
+        if name not in ("kind", "run") and value is not None
+    }
 
 
 def free_folder(root: Path) -> Path:

@@ -10,11 +10,11 @@ import signal
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from ..service.app import Events
 from ..service.fields import HttpError
 from ..service.records import log_fault
 from ..service.workers import WorkerProcess, environment
@@ -64,7 +64,7 @@ class Job:
             "progress": latest.get("progress"),
         }
 
-    async def follow(self, after: int) -> AsyncIterator[dict[str, Any]]:
+    async def follow(self, after: int) -> Events:
         """Its events after a number, up to its end."""
         at = max(0, after)
         while True:
@@ -90,21 +90,23 @@ class Jobs:
             raise HttpError(404, "there is no such job: /api/jobs lists them", "id")
         return self.found[id]
 
-    def start(self, kind: str, run: str | None, given: dict[str, Any], work: AsyncIterator[dict[str, Any]]) -> Job:
+    def start(self, kind: str, run: str | None, given: dict[str, Any], work: Events) -> Job:
         """Begin to work. work: yields events."""
         if sum(job.state == "running" for job in self.found.values()) >= AT_ONCE:
             raise HttpError(429, f"{AT_ONCE} jobs are running: end one, or wait")
         job = Job(secrets.token_hex(6), kind, run, given)
         self.found[job.id] = job
-        for old in [one for one in self.found.values() if one.state != "running"][: max(0, len(self.found) - KEPT)]:
+        for old in [one for one in self.found.values() if one.state != "running"][
+            : max(0, len(self.found) - KEPT)
+        ]:
             del self.found[old.id]
         job.task = asyncio.ensure_future(self.work(job, work))
         self.tell({"kind": "job", "job": job.card()})
         return job
 
-    async def work(self, job: Job, work: AsyncIterator[dict[str, Any]]) -> None:
+    async def work(self, job: Job, work: Events) -> None:
         try:
-            async with contextlib.aclosing(work) as events:  # type: ignore[type-var]
+            async with contextlib.aclosing(work) as events:
                 async for event in events:
                     job.add(event)
             job.end("done")
@@ -134,16 +136,16 @@ class Jobs:
 
     # Kinds of work.
 
-    async def ask(self, worker: WorkerProcess, do: str, given: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def ask(self, worker: WorkerProcess, do: str, given: dict[str, Any]) -> Events:
         """The events of a worker, the result last."""
-        async with contextlib.aclosing(worker.ask(do, given)) as events:  # type: ignore[type-var]
+        async with contextlib.aclosing(cast(Events, worker.ask(do, given))) as events:
             async for event in events:
                 if event.get("over"):
                     yield {"result": event["result"]}
                 elif "usage" not in event:
                     yield event
 
-    async def demo(self, folder: Path, steps: int | None) -> AsyncIterator[dict[str, Any]]:
+    async def demo(self, folder: Path, steps: int | None) -> Events:
         """Train the demo in a process of its own. SIGTERM lets it save."""
         command = [sys.executable, "-m", "heedful", "demo", "--run", str(folder)]
         command += [] if steps is None else ["--steps", str(steps)]

@@ -20,6 +20,11 @@ RunId = Annotated[str, Pattern("[0-9a-z]{1,16}", "the id of a run"), "an id of /
 Edits = Annotated[list[Annotated[str, Most("stop_characters")]], Most("texts"), "such as zero:cross.3.2"]
 Layer = Annotated[int, Range(1, 10_000), "counted from 1"]
 Kind = Annotated[Literal["cross", "self", "encoder"], "which attention"]
+TensorName = Literal[
+    "weights", "scores", "q", "k", "v", "allowed", "stream",
+    "x", "normed", "source", "heads", "out", "added", "sum", "after",
+    "W_q", "W_k", "W_v", "bias_q", "bias_k", "bias_v",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +59,10 @@ class ThumbsQuery:
 class TensorQuery:
     """Numbers of one head, or of one layer."""
 
-    name: Literal["weights", "scores", "q", "k", "v", "x", "normed", "heads", "out", "sum"]
-    which: Kind
-    layer: Layer
+    name: TensorName
+    which: Annotated[Literal["cross", "self", "encoder"], "which attention; stream has none"] = "self"
+    shell: Annotated[Literal["encoder", "decoder"], "of stream"] = "decoder"
+    layer: Annotated[int, Range(0, 10_000), "counted from 1; of stream, 0 is the embedding"]
     head: Annotated[int, Range(0, 10_000), "counted from 1; 0: all of them"] = 0
     dtype: Literal["f16", "f32"] = "f16"
 
@@ -68,6 +74,15 @@ class StepsQuery:
     which: Kind
     layer: Layer
     head: Layer
+    query: Layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class SublayerQuery:
+    """One query through a sublayer."""
+
+    which: Kind
+    layer: Layer
     query: Layer
 
 

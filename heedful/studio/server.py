@@ -9,19 +9,24 @@ import sys
 import threading
 import webbrowser
 from dataclasses import replace
+from typing import Any
 
+from ..service.answering import GONE
 from ..service.app import Application, Service, make_app
 from ..service.draining import DrainingServer
 from ..service.guard import Access
 from ..service.limits import Limits
-from ..service.records import log_as_lines
+from ..service.records import log, log_as_lines
+from .curve_routes import curve_routes
+from .job_routes import job_routes
 from .run_routes import run_routes
 from .studio import Studio
 from .trace_routes import trace_routes
+from .write_routes import write_routes
 
 LIMITS = Limits(body_bytes=8 << 20, request_seconds=86_400.0, drain_seconds=0.5)
 LOCK = "open the link that `heedful studio` printed: its token is missing here, or it is of another start"
-ROUTES = (run_routes, trace_routes)
+ROUTES = (run_routes, trace_routes, write_routes, curve_routes, job_routes)
 
 
 def make_studio_app(studio: Studio, port: int, hosts: tuple[str, ...] = ()) -> Application:
@@ -33,7 +38,14 @@ def make_studio_app(studio: Studio, port: int, hosts: tuple[str, ...] = ()) -> A
         entry="/",
         lock=LOCK,
     )
-    return make_app(studio.service, access, [one for routes in ROUTES for one in routes(studio)])
+    routes = [one for some in ROUTES for one in some(studio)]
+    return make_app(studio.service, access, routes, note_refusals)
+
+
+def note_refusals(**facts: Any) -> None:
+    """Log requests that failed: a page sends too many to read about each."""
+    if facts["status"] >= 400 and facts["status"] != GONE:
+        log(**facts)
 
 
 def new_service(limits: Limits = LIMITS) -> Service:
@@ -51,7 +63,10 @@ def run(studio: Studio, socket: sockets.socket, hosts: tuple[str, ...], opens: b
         studio.tickets.add(ticket)
         link = f"http://127.0.0.1:{port}/?ticket={ticket}"
         threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
-    server.run([socket])
+    try:
+        server.run([socket])
+    finally:
+        studio.jobs.end_children()
     return 0
 
 

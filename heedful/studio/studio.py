@@ -6,16 +6,17 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..service.app import Service
+from ..service.app import Events, Service
 from ..service.fields import HttpError
 from ..service.gate import Gate
 from ..service.records import log
 from ..service.workers import ServedModel, WorkerProcess
+from .curves import CurveFiles
+from .jobs import Jobs
 from .runs import ModelFolder, ModelFolders
 
 WORKER = "heedful.studio.worker"
@@ -46,6 +47,12 @@ class Studio:
     used: dict[str, float] = field(default_factory=dict)  # when a worker was last asked, by id
     traces: OrderedDict[str, TraceKey] = field(default_factory=OrderedDict)
     listeners: set[asyncio.Queue[dict[str, Any]]] = field(default_factory=set)
+
+    curves: CurveFiles = field(default_factory=CurveFiles)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # one file of metrics is read at a time
+
+    def __post_init__(self) -> None:
+        self.jobs = Jobs(self.tell)
 
     # Folders and workers.
 
@@ -134,7 +141,7 @@ class Studio:
             if listener.qsize() < UNHEARD:
                 listener.put_nowait(event)
 
-    async def listen(self) -> AsyncIterator[dict[str, Any]]:
+    async def listen(self) -> Events:
         """Events, from now on."""
         mine: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.listeners.add(mine)

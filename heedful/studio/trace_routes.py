@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .answers import as_bytes, studio_route
-from .requests import StepsQuery, TensorQuery, ThumbsQuery, TraceRequest, asked_for, query_of
+from .requests import StepsQuery, SublayerQuery, TensorQuery, ThumbsQuery, TraceRequest, asked_for, query_of
 from .studio import Studio, TraceKey
 
 
@@ -50,10 +50,17 @@ async def steps(studio: Studio, request: Request) -> Response:
     return JSONResponse((await of_trace(studio, request, "steps", query))["result"])
 
 
+async def sublayer(studio: Studio, request: Request) -> Response:
+    """One query from before a sublayer to after it: x, norm, heads, output, sum."""
+    query = query_of(SublayerQuery, studio.service, request)
+    return JSONResponse((await of_trace(studio, request, "sublayer", query))["result"])
+
+
 def trace_routes(studio: Studio) -> list[Route]:
     return [
         studio_route(studio, "/api/trace", make_trace, "POST", TraceRequest),
         studio_route(studio, "/api/trace/{id}/thumbs", thumbs),
         studio_route(studio, "/api/trace/{id}/tensor", tensor),
         studio_route(studio, "/api/trace/{id}/steps", steps),
+        studio_route(studio, "/api/trace/{id}/sublayer", sublayer),
     ]

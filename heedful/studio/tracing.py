@@ -7,42 +7,57 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadInput
-from ..inside.look.attention import Look, look
-from ..inside.look.heads import information, sharpness
-from ..inside.look.layers import kinds_of
+from ..inside.look.heads import habits, information, sharpness
+from ..inside.trace import Trace, trace
+from ..inside.trace_parts import Kind
+from ..inside.weights_hash import hash_of_weights
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model
 
 KEPT = 256 << 20  # bytes of traces
 TYPES = {"f16": torch.float16, "f32": torch.float32, "u8": torch.uint8}
+OF_SUBLAYER = {
+    "x": "x_TD", "normed": "normed_TD", "source": "source_SD", "heads": "heads_TX", "out": "out_TD",
+    "added": "added_TD", "sum": "sum_TD", "after": "after_TD",
+}  # fmt: skip
+OF_HEAD = {
+    "W_q": "W_q_KD", "W_k": "W_k_KD", "W_v": "W_v_LD",
+    "bias_q": "bias_q_K", "bias_k": "bias_k_K", "bias_v": "bias_v_L",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeptTrace:
+    """A trace, and what was measured of its heads."""
+
+    id: str
+    trace: Trace
+    kinds: dict[str, dict[str, Any]]
 
 
 class Traces:
     """Traces by their ids, those not used for longest forgotten first."""
 
     def __init__(self, most: int = KEPT) -> None:
-        self.most, self.found = most, OrderedDict[str, dict[str, Look]]()
+        self.most, self.found = most, OrderedDict[str, KeptTrace]()
 
-    def get(self, model: Model, given: Given) -> tuple[str, dict[str, Look]]:
-        """The trace of a text, and its id."""
+    def get(self, model: Model, given: Given) -> KeptTrace:
+        """The trace of a text; made again if it was forgotten."""
         id = id_of(model, given)
         if id not in self.found:
-            kinds = kinds_of(model.model)
-            self.found[id] = {
-                which: look(model.loaded, given["text"], target=given["target"], which=which)
-                for which in kinds
-            }
+            seen = trace(model.loaded, given["text"], given["target"])
+            self.found[id] = KeptTrace(id, seen, {which: facts(seen, which) for which in seen.kinds})
         self.found.move_to_end(id)
-        while len(self.found) > 16:
+        while len(self.found) > 1 and sum(one.trace.nbytes for one in self.found.values()) > self.most:
             self.found.popitem(last=False)
-        return id, self.found[id]
+        return self.found[id]
 
     # Methods of the worker.
 
@@ -50,15 +65,17 @@ class Traces:
         """Send a text through the model."""
         start = time.monotonic()
         yield None
-        id, seen = self.get(model, given)
-        first = next(iter(seen.values()))
+        kept = self.get(model, given)
+        seen = kept.trace
         yield over(
             {
-                "id": id,
-                "text": first.words.text,
-                "translation": first.words.translation if first.is_pair else None,
-                "kinds": {which: facts(one) for which, one in seen.items()},
-                "agreement": None,
+                "id": kept.id,
+                "text": seen.words.text,
+                "translation": seen.words.translation if seen.words.answers else None,
+                "kinds": kept.kinds,
+                "shells": shells(seen),
+                "agreement": seen.agreement,
+                "provenance": seen.provenance,
                 "edits": given["edits"],
                 "seconds": round(time.monotonic() - start, 4),
             }
@@ -66,59 +83,115 @@ class Traces:
 
     def thumbs(self, model: Model, given: Given, blob: bytes) -> Work:
         """All heads of a kind, as bytes."""
-        seen = self.of_kind(model, given)
-        weights_LHTS = torch.stack(list(seen.weights.values()))
-        t, s = (min(given["side"], n) for n in weights_LHTS.shape[2:])
-        small = F.adaptive_max_pool2d(weights_LHTS, (t, s))
-        yield numbers((small * 255).round().to(torch.uint8), "u8")
+        yield numbers(self.get(model, given["trace"]).trace.thumbnails(given["which"], given["side"]), "u8")
 
     def tensor(self, model: Model, given: Given, blob: bytes) -> Work:
-        """Numbers of a head, or of a layer."""
-        seen, layer, head = self.of_kind(model, given), given["layer"], given["head"]
-        paths = list(seen.weights)
-        if layer > len(paths):
-            raise BadInput(f"there is no layer {layer}: layers are counted from 1 to {len(paths)}")
-        record = seen.records[paths[layer - 1]]
-        if given["name"] not in ("weights", "scores", "q", "k", "v"):
-            raise BadInput(f"{given['name']} is not kept")
-        found: Tensor = getattr(record, given["name"])[-1][0].float().cpu()
-        yield numbers(found[head - 1] if head else found, given["dtype"])
+        """Numbers of a head, of a layer, or of the residual stream."""
+        seen = self.get(model, given["trace"]).trace
+        yield numbers(tensor_of(seen, given), given["dtype"])
 
     def steps(self, model: Model, given: Given, blob: bytes) -> Work:
-        """One query of one head."""
-        seen = self.of_kind(model, given)
-        one = look(
-            model.loaded, given["trace"]["text"], target=given["trace"]["target"],
-            which=given["which"], layer=given["layer"], head=given["head"],
-        )  # fmt: skip
-        yield over(one.steps(given["query"]).as_json() | {"sublayer": None, "which": seen.which})
+        """One query of one head, and what the sublayer makes of it."""
+        seen = self.get(model, given["trace"]).trace
+        found = seen.steps(given["which"], given["layer"], given["head"], given["query"]).as_json()
+        yield over(found | {"which": given["which"], "sublayer": sublayer_row(seen, given)})
 
-    def of_kind(self, model: Model, given: Given) -> Look:
-        seen = self.get(model, given["trace"])[1]
-        if given["which"] not in seen:
-            raise BadInput(f"this model has no {given['which']}-attention: it has {' and '.join(seen)}")
-        return seen[given["which"]]
+    def sublayer(self, model: Model, given: Given, blob: bytes) -> Work:
+        """The vectors of one query from before a sublayer to after it."""
+        found = sublayer_row(self.get(model, given["trace"]).trace, given)
+        if found is None:
+            raise BadInput("this attention stands in no residual block: there is no sublayer to show")
+        yield over(found)
 
 
-def facts(seen: Look) -> dict[str, Any]:
+def tensor_of(seen: Trace, given: Given) -> Tensor:
+    """What a name stands for; without a head, that of all heads of a layer."""
+    name, which, layer, head = given["name"], given["which"], given["layer"], given["head"] or None
+    if name == "stream":
+        return seen.stream(given["shell"], layer)
+    if name in OF_SUBLAYER:
+        found = getattr(seen.sublayer(which, layer), OF_SUBLAYER[name])
+    elif name in OF_HEAD:
+        found = getattr(seen.projections(which, layer, head or 1), OF_HEAD[name])
+    elif name == "allowed":
+        found = seen.allowed(which, layer).to(torch.uint8)
+    elif name == "scores":
+        found = seen.scores(which, layer, head)
+    elif name == "weights" and given["dtype"] == "f16":
+        found = seen.weights(which, layer, head)
+    elif name == "weights":
+        found = seen.detail(which, layer).weights_HTS
+        found = found if head is None else found[seen.place(which, head)]
+    elif head is None:
+        heads = range(1, seen.kinds[seen.key(which, layer)[0]].heads + 1)
+        found = torch.stack([seen.qkv(which, layer, one)["qkv".index(name)] for one in heads])
+    else:
+        found = seen.qkv(which, layer, head)["qkv".index(name)]
+    if found is None:
+        raise BadInput(f"this model has no {name} here")
+    return found
+
+
+def sublayer_row(seen: Trace, given: Given) -> dict[str, Any] | None:
+    """The vectors of one query in a sublayer; None where there is none."""
+    found = seen.detail(given["which"], given["layer"]).sublayer
+    if found is None:
+        return None
+    row = given["query"] - 1
+    names = [name for name in OF_SUBLAYER if name != "source"]
+    tensors = {name: getattr(found, OF_SUBLAYER[name]) for name in names}
+    if not 0 <= row < len(found.x_TD):
+        raise BadInput(f"there is no query {row + 1}: give a number from 1 to {len(found.x_TD)}")
+    return {"order": found.order} | {
+        name: None if x is None else x[row].tolist() for name, x in tensors.items()
+    }
+
+
+def facts(seen: Trace, which: str) -> dict[str, Any]:
     """What the page draws a kind of attention with."""
-    heads = len(next(iter(seen.weights.values())))
-    measured = [
-        {"bits": information(one.weights_TS), "sharp": sharpness(one.weights_TS)} for one in seen.heads
+    kind = seen.kinds[which]
+    measures = [
+        [measured(weights_TS, which) for weights_TS in seen.weights(which, layer)]
+        for layer in range(1, kind.layers + 1)
     ]
     return {
-        "down": seen.down,
-        "across": seen.across,
-        "layers": len(seen.weights),
-        "heads": heads,
-        "best": {"layer": seen.best.layer, "head": seen.best.head, "by": seen.best_by},
-        "measures": [measured[start : start + heads] for start in range(0, len(measured), heads)],
+        "down": kind.down,
+        "across": kind.across,
+        "layers": kind.layers,
+        "heads": kind.heads,
+        "best": best_of(kind, measures),
+        "measures": measures,
     }
+
+
+def measured(weights_TS: Tensor, which: str) -> dict[str, Any]:
+    """Figures of one head."""
+    found: dict[str, Any] = {"bits": information(weights_TS), "sharp": sharpness(weights_TS)}
+    T, S = weights_TS.shape
+    far_TS = (torch.arange(T)[:, None] - torch.arange(S)).abs()
+    found["distance"] = float((weights_TS * far_TS).sum(-1).mean())
+    return found | ({} if which == "cross" else habits(weights_TS))
+
+
+def best_of(kind: Kind, measures: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The most informative head."""
+    places = [(layer, head) for layer in range(kind.layers) for head in range(kind.heads)]
+    layer, head = max(places, key=lambda place: measures[place[0]][place[1]]["bits"])
+    return {"layer": layer + 1, "head": head + 1}
+
+
+def shells(seen: Trace) -> dict[str, int]:
+    """{"encoder" or "decoder": blocks whose residual stream was kept}."""
+    found: dict[str, int] = {}
+    for shell, layer in seen.streams:
+        found[shell] = max(found.get(shell, 0), layer)
+    return found
 
 
 def id_of(model: Model, given: Given) -> str:
     """What a trace is of: the same text, target, edits and weights have the same id."""
-    told = json.dumps([model.folder, given["text"], given["target"], given["edits"]])
+    weights = hash_of_weights(model.loaded.model)
+    told = json.dumps([weights, given["text"], given["target"], given["edits"]])
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -133,7 +206,12 @@ def numbers(found: Tensor, dtype: str) -> Event:
     return over({"shape": list(kept.shape), "dtype": dtype}) | {"bytes": kept.numpy().tobytes()}
 
 
-def trace_methods() -> Mapping[str, Method]:
-    """The methods of a worker that share its traces."""
-    traces = Traces()
-    return {"trace": traces.trace, "thumbs": traces.thumbs, "tensor": traces.tensor, "steps": traces.steps}
+def trace_methods(traces: Traces) -> Mapping[str, Method]:
+    """The methods of a worker that read its traces."""
+    return {
+        "trace": traces.trace,
+        "thumbs": traces.thumbs,
+        "tensor": traces.tensor,
+        "steps": traces.steps,
+        "sublayer": traces.sublayer,
+    }

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 def methods() -> Mapping[str, Method]:
     """The methods, with the traces that they share. torch is imported only here."""
-    from .tracing import trace_methods
+    from .tracing import Traces, trace_methods
+    from .writing import write
 
-    return trace_methods()
+    return {**trace_methods(Traces()), "studio_write": write}
 
 
 if __name__ == "__main__":

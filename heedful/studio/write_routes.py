@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import field, make_dataclass
+from dataclasses import field, fields, make_dataclass
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -12,8 +11,9 @@ from starlette.routing import Route
 
 from ..models.base.settings import Range
 from ..service.answering import body_of
-from ..service.fields import Most, read
-from ..service.task_routes import OWN, given_of
+from ..service.app import Events
+from ..service.fields import HttpError, Most, hints_of, is_required, read
+from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
 from .answers import stream, studio_route
 from .requests import Edits, RunId, Text
@@ -37,7 +37,11 @@ def writing_request(name: str, said: str, *more: tuple[str, Any, Any]) -> Any:
     return make_dataclass(name, own, frozen=True, kw_only=True, namespace={"__doc__": said})
 
 
-AFTER = ("prefix_tokens", Annotated[Tokens, "tokens that the text begins with"], field(default_factory=list))
+AFTER: Any = (
+    "prefix_tokens",
+    Annotated[Tokens, "tokens that the text begins with"],
+    field(default_factory=list),
+)
 WriteRequest = writing_request("WriteRequest", "Write token by token.", ("top", Top, 10), AFTER)
 
 
@@ -51,11 +55,52 @@ async def write(studio: Studio, request: Request) -> Response:
     return stream(studio, worker_events(studio, worker, "studio_write", given))
 
 
-async def worker_events(studio: Studio, worker: Any, do: str, given: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def worker_events(studio: Studio, worker: Any, do: str, given: dict[str, Any]) -> Events:
     """The events of a worker, the result as {"done": ...} last."""
     async for event in studio.service.ask(worker, do, given):
         yield {"done": event["result"]} if event.get("over") else event
 
 
+# What else a model can do with a text.
+
+TASKS = {task.do: task for task in OTHERS if task.do not in ("caption", "detokenize")}
+
+
+def task_request(task: TaskRoute) -> Any:
+    """The request of a task, which names a run."""
+    hints = hints_of(task.takes)
+    own: list[Any] = [("run", RunId)]
+    for one in fields(task.takes):
+        if one.name != "model":
+            own.append(
+                (one.name, hints[one.name]) if is_required(one) else (one.name, hints[one.name], one.default)
+            )
+    name = f"Studio{task.takes.__name__}"
+    return make_dataclass(name, own, frozen=True, kw_only=True, namespace={"__doc__": task.takes.__doc__})
+
+
+def task_answer(task: TaskRoute, takes: Any) -> Any:
+    async def answer(studio: Studio, request: Request) -> Response:
+        body = await body_of(request, studio.service.limits.body_bytes)
+        asked = read(takes, body, studio.service.limits)
+        worker = await studio.worker(asked.run)
+        await worker.ready()
+        if task.ability and task.ability not in worker.facts.get("can", []):
+            raise HttpError(404, f"{worker.model.name} cannot {task.ability}", "run")
+        rest = {name: value for name, value in body.items() if name != "run"}
+        given, blob = given_to_worker(
+            task, read(task.takes, rest, studio.service.limits), rest, studio.service.limits
+        )
+        over = await studio.service.result(worker, task.do, given, 1, blob)
+        return JSONResponse({task.results: over["result"]["rows"]})
+
+    answer.__doc__ = task.takes.__doc__
+    return answer
+
+
 def write_routes(studio: Studio) -> list[Route]:
-    return [studio_route(studio, "/api/write", write, "POST", WriteRequest)]
+    found = [studio_route(studio, "/api/write", write, "POST", WriteRequest)]
+    for do, task in TASKS.items():
+        takes = task_request(task)
+        found.append(studio_route(studio, f"/api/task/{do}", task_answer(task, takes), "POST", takes))
+    return found

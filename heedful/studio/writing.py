@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ..data.pieces import labels
 from ..decode.streaming import Token
 from ..errors import BadInput
 from ..service.methods import Event, Given, Work
+from ..service.searches import KnownSearches
 from ..service.writing import plan
 from ..use.model import Model
 from ..use.pieces import TextSoFar
@@ -28,17 +30,15 @@ def ability_of(model: Model) -> str:
 def write(model: Model, given: Given, blob: bytes) -> Work:
     """Write a text token by token, after tokens that are given."""
     options = {"beam": 1, **given["options"]}
-    planned = plan(
-        model, {"ability": ability_of(model), "texts": [given["text"]], "options": options, "top": given["top"]}
-    )
+    told = {"ability": ability_of(model), "texts": [given["text"]], "options": options}
+    planned = plan(KnownSearches(model), {**told, "top": given["top"]})
     yield None
     (request,), search, prefix = planned.requests, planned.search, given["prefix_tokens"]
     if search.width > 1 or search.how.beam_groups > 1:
         raise BadInput("a beam decides at the end: leave out `beam`, or ask for the search")
     if request is None:
         raise BadInput("there is nothing to write after this text: give another one")
-    names = model.wording.names
-    yield {"start": {"tokens": tokens_json(names, prefix), "prompt": tokens_json(names, request.prompt)}}
+    yield {"start": {"tokens": tokens_json(model, prefix), "prompt": tokens_json(model, request.prompt)}}
     yield from written(model, search, after(request, prefix), prefix)
 
 
@@ -55,19 +55,16 @@ def after(request: Request, prefix: list[int]) -> Request:
 def written(model: Model, search: Search, request: Request, prefix: list[int]) -> Work:
     """An event for each token, and the whole text."""
     before = request.prompt if request.continues else prefix
-    text, names, total, ids = TextSoFar(model.wording, before, search.stops.strings), model.wording.names, 0.0, []
-    pieces: list[str] = []
+    text, total, ids = TextSoFar(model.wording, before, search.stops.strings), 0.0, list[int]()
     for token in only(search.streamed([request])):
         piece, _ = text.add(token.token, token.token in search.ends)
-        pieces.append(piece)
         total += token.log_probability
         ids.append(token.token)
-        yield {"token": token_event(names, token, piece)}
-    pieces.append(text.rest())
+        yield {"token": token_event(model, token, piece)}
     ended = bool(ids) and ids[-1] in search.ends
     whole = model.wording.text([*prefix, *(ids[:-1] if ended else ids)], [])
     result = {"text": whole, "log_probability": total, "tokens": [*prefix, *ids], "ended": ended}
-    yield {"over": True, "result": result | {"rest": pieces[-1]}}
+    yield {"over": True, "result": result | {"rest": text.rest()}}
 
 
 def only(streamed: Iterator[list[Token]]) -> Iterator[Token]:
@@ -75,12 +72,14 @@ def only(streamed: Iterator[list[Token]]) -> Iterator[Token]:
         yield from new
 
 
-def token_event(names: Any, token: Token, piece: str) -> Event:
+def token_event(model: Model, token: Token, piece: str) -> Event:
     """A token, and the likeliest ones in its place."""
-    top = [[t, names([t])[0], log_p] for t, log_p in token.top]
+    tokens = [token.token, *(number for number, _ in token.top)]
+    name, *others = labels(model.wording.writes, tokens)
+    top = [[number, text, log_p] for text, (number, log_p) in zip(others, token.top, strict=True)]
     return {
         "id": token.token,
-        "name": names([token.token])[0],
+        "text": name,
         "piece": piece,
         "log_probability": token.log_probability,
         "top": top,
@@ -88,5 +87,6 @@ def token_event(names: Any, token: Token, piece: str) -> Event:
     }
 
 
-def tokens_json(names: Any, ids: list[int]) -> list[dict[str, Any]]:
-    return [{"id": number, "name": name} for number, name in zip(ids, names(ids), strict=True)]
+def tokens_json(model: Model, ids: list[int]) -> list[dict[str, Any]]:
+    texts = labels(model.wording.writes, ids)
+    return [{"id": number, "text": text} for number, text in zip(ids, texts, strict=True)]
