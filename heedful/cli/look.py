@@ -15,6 +15,7 @@ RUN is a folder that `heedful train` wrote, or a Hugging Face folder. Layers and
 Examples: heedful look runs/demo "Their small cat was a fast animal.";
 heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
 heedful look runs/demo "Their small cat was a fast animal." --query chat;
+heedful look runs/demo "Their small cat was a fast animal." --by norm --head best;
 heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
 heedful look --positions sinusoidal --width 512 --length 50 --output sinusoidal.png;
 heedful look runs/image-classify cat.png; heedful look runs/caption photo.png;
@@ -81,6 +82,17 @@ class LookOptions:
     error rate where reference alignments exist (phrasebook), else the head with the highest mutual
     information between query position and attended key, in bits."""
 
+    by: Annotated[
+        Literal["weight", "norm", "zeroing", "gradient"] | None,
+        arg("weight|norm|zeroing|gradient", "weight"),
+    ] = None
+    """What to show for each query and key. weight: the attention weight. norm: the weight times the norm of
+    the projected value. zeroing: how far the block's output moves without that value, as a cosine distance.
+    gradient: the weight times the derivative of the score of the predicted token."""
+
+    row: Annotated[Literal["prediction", "input"] | None, arg("prediction|input", "prediction")] = None
+    """For cross-attention: the row of a word is the one that predicts it, or the one that reads it."""
+
     query: Annotated[str | None, arg("WORD|INT", "no table")] = None
     """Print the computation of one row, given as its word or its number from 1. The best head is shown
     unless --head names another."""
@@ -112,7 +124,7 @@ class LookOptions:
 
 def look(given: LookOptions) -> None:
     """Show what a model attends to, and draw it."""
-    from ..inside.look.attention import look
+    from ..inside.attribute import attribute
     from ..inside.look.heads import practice
     from ..models.captioner import CaptionerConfig
     from ..models.dvae import DVAEConfig
@@ -140,7 +152,8 @@ def look(given: LookOptions) -> None:
     if head is None and given.query is not None:
         head = "best"
     text = given.text if given.trees is None else with_tree(given.text, given.trees)
-    seen = look(loaded, text, target=given.target, which=given.which, layer=given.layer, head=head, gold=gold)
+    how: dict[str, Any] = {"target": given.target, "which": given.which, "layer": given.layer, "head": head}
+    seen = attribute(loaded, text, by=given.by or "weight", row=given.row or "prediction", gold=gold, **how)
     steps = seen.steps(given.query) if given.query is not None else None
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
@@ -161,7 +174,7 @@ def look(given: LookOptions) -> None:
 def check_options(given: LookOptions) -> None:
     """Options that would do nothing are refused."""
     if given.positions:
-        idle = ("text", "target", "trees", "which", "layer", "head", "query")
+        idle = ("text", "target", "trees", "which", "layer", "head", "by", "row", "query")
         for name in idle:
             if getattr(given, name) is not None:
                 option = "a text" if name == "text" else f"--{name}"
@@ -170,6 +183,11 @@ def check_options(given: LookOptions) -> None:
         raise BadInput('look needs a TEXT, such as "Their cat was fast.": see `heedful look --help`')
     elif given.length is not None:
         raise BadInput("--length is of --positions: how many of them to draw")
+    elif given.query is not None and (given.by not in (None, "weight") or given.row is not None):
+        option = "row" if given.by in (None, "weight") else "by"
+        raise BadInput(
+            f"--query shows how the attention weights of one row are computed: leave --{option} out"
+        )
 
 
 def with_tree(text: str, file: str) -> str:
@@ -197,12 +215,13 @@ def head_of(given: str | None) -> int | str | None:
 
 def described(seen: Look) -> str:
     """Which attention it is, and how much of it there is."""
-    from ..inside.look.attention import NAMES
+    from ..inside.look.attention import BY, NAMES
 
     layers = len(seen.weights)
-    heads = len(seen.heads) // layers
+    heads = len(next(iter(seen.weights.values())))
     counts = f"{layers} {'layer' if layers == 1 else 'layers'} of {heads} {'head' if heads == 1 else 'heads'}"
-    return f"{NAMES[seen.which, seen.is_pair]}, {counts}"
+    measure = "" if seen.by == "weight" else f", {BY[seen.by]}"
+    return f"{NAMES[seen.which, seen.is_pair]}, {counts}{measure}"
 
 
 def warn_of_unknown(seen: Look) -> None:
@@ -251,7 +270,7 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
     from ..use.model import Model
 
     writes = isinstance(loaded.config, CaptionerConfig)
-    for name in ("which", "query", "trees", *(() if writes else ("target",))):
+    for name in ("which", "query", "trees", "by", "row", *(() if writes else ("target",))):
         if getattr(given, name) is not None:
             raise BadInput(f"--{name} applies to texts, and {given.run} reads images: leave it out")
     assert given.text is not None
@@ -284,7 +303,7 @@ def tell_codes(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     from ..data.images.prepare import ready_file
     from ..inside.look.codes import look_at_codes
 
-    for name in ("which", "query", "target", "trees", "layer", "head"):
+    for name in ("which", "query", "target", "trees", "layer", "head", "by", "row"):
         if getattr(given, name) is not None:
             raise BadInput(f"--{name} applies to attention, and {given.run} has none: leave it out")
     assert given.text is not None

@@ -18,6 +18,7 @@ from ..interop.loaded import Loaded
 from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..parts.blocks import Stack
 from ..parts.places import Lengths, Source
+from .hooks import Hook, hooked
 from .look.inputs import InputTokens, places_for, reading
 from .look.layers import attending_shells
 
@@ -30,7 +31,6 @@ class BlockCall:
 
     block: Any
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
     output_BTD: Tensor
 
 
@@ -60,24 +60,18 @@ def run_once(loaded: Loaded, words: InputTokens) -> Pass:
 @contextmanager
 def recorded_blocks(model: nn.Module) -> Iterator[Pass]:
     """Record the calls of the blocks of all shells whose blocks have a residual stream."""
-    found, handles = Pass(), []
+    found, hooks = Pass(), []
     for name, shell in attending_shells(model).items():
         if isinstance(shell.stack, Stack):
-            calls: list[BlockCall] = []
-            found.calls[name] = calls
+            calls = found.calls[name] = []
             for block in dict.fromkeys(shell.stack.blocks):  # ALBERT calls one block many times
 
-                def record(
-                    block: Any, args: Any, kwargs: Any, output: Tensor, calls: list[BlockCall] = calls
-                ) -> None:
-                    calls.append(BlockCall(block, args, kwargs, output))
+                def record(args: Any, output: Tensor, block: Any = block, calls: Any = calls) -> None:
+                    calls.append(BlockCall(block, args, output))
 
-                handles.append(block.register_forward_hook(record, with_kwargs=True))
-    try:
+                hooks.append(Hook(block, after=record))
+    with hooked(hooks):
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def output_of(loaded: Loaded, words: InputTokens, rows: int = 1) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..interop.loaded import IN_WORDS, Captioner, ImageEncoder
@@ -33,26 +33,31 @@ def look(
     which: str | None = None,
     layer: int | None = None,
     head: int | str | None = None,
+    by: str = "weight",
+    row: str = "prediction",
 ) -> Look:
     """What attends to what in one text: a picture in a notebook, `.text()` in a terminal, `.svg()` for a
     file.
 
     text: one string. target: what an encoder-decoder writes here, instead of its own translation. which:
-    "cross", "self" or "encoder". layer and head are counted from 1; head may be "mean" or "best". Returns a
-    `Look`.
+    "cross", "self" or "encoder". layer and head are counted from 1; head may be "mean" or "best". by: the
+    attention "weight", or another measure of what comes from where: "norm", "zeroing" or "gradient"
+    (inside/attribute.py). row: a word of the target is read where it is predicted, or where it is the
+    "input". Returns a `Look`.
 
     >>> seen = load("runs/toy").look("the cat sleeps", head="best")
     >>> seen.down, seen.across
     (['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
     """
-    from ..inside.look.attention import look
+    from ..inside.attribute import attribute
     from ..inside.look.heads import practice
 
     model.check_can("look")
     if model.kind in (ImageEncoder, Captioner):
         raise BadInput(f"{model.folder} reads pictures: look_at takes the name of a file")
     gold = practice(Path(model.folder)) if model.own else []
-    return look(model.loaded, text, target=target, which=which, layer=layer, head=head, gold=gold)
+    how: dict[str, Any] = {"target": target, "which": which, "layer": layer, "head": head, "gold": gold}
+    return attribute(model.loaded, text, by=by, row=row, **how)
 
 
 def look_at(

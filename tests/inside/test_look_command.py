@@ -103,7 +103,7 @@ def test_the_phrasebook_has_gold_alignments(command, phrases, monkeypatch, tmp_p
         and "\nAER: alignment error rate; 0 is the reference alignment\n" in told
     )
     told = command("run", pair.source, "--target", pair.target, "--head", "mean")[1]
-    (drawn,) = re.findall(r"(layer \d, mean of its heads), the layer whose mean is most informative:", told)
+    (drawn,) = re.findall(r"(layer \d, mean of its heads), the most informative layer:", told)
     assert f"alignment error rate of {drawn}: " in told and "the most informative head" not in told
     assert (
         f'compare with it by --target "{pair.target}"' in command("run", pair.source, "--target", "Non.")[1]

@@ -43,6 +43,12 @@ NAMES = {  # of a kind of attention, in an encoder-decoder or elsewhere
     ("self", False): "self-attention",
     ("encoder", False): "self-attention",
 }
+BY = {  # measures of what comes from where (inside/attribute.py)
+    "weight": "attention weight",
+    "norm": "weight × norm of the projected value",
+    "zeroing": "value zeroing",
+    "gradient": "gradient × weight",
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,16 @@ class Look:
     best_by: str  # what made it the best
     records: Records = field(repr=False)
     pair: phrasebook.Pair | None = None  # with the reference alignment of these very sentences
+    by: str = "weight"  # what the values of the chosen heads are
+    row: str = "prediction"  # where a word of the target is read in cross-attention; or "input"
+
+    def shares(self, head: Head) -> Tensor:
+        """What is drawn [T, S]: the weights; of any other measure, each value's share in the positive sum of
+        its row."""
+        if self.by == "weight":
+            return head.weights_TS
+        positive_TS = head.weights_TS.clamp(min=0)
+        return positive_TS / positive_TS.sum(-1, keepdim=True).clamp(min=1e-30)
 
     # Alignment
 
@@ -84,7 +100,7 @@ class Look:
         """The alignment error rate of one head (AER); None where no reference alignment exists."""
         if self.pair is None:
             return None
-        return alignment_error_rate(links_of(head.weights_TS, *self.places), set(self.pair.alignment))
+        return alignment_error_rate(links_of(self.shares(head), *self.places), set(self.pair.alignment))
 
     @property
     def marked(self) -> set[tuple[int, int]]:
@@ -104,11 +120,11 @@ class Look:
                     f"frames: the reference alignment; alignment error rate of this head: {rate:.2f}"
                 )
             title = f"{self.title(self.full_name(head))}\n{self.sentence()}"
-            weights, allowed = head.weights_TS.tolist(), self.allowed(head.layer)
+            weights, allowed = self.shares(head).tolist(), self.allowed(head.layer)
             return heat_map(
                 weights, self.down, self.across, title, below=notes, allowed=allowed, marked=self.marked
             )
-        panels = [Panel(head.name, head.weights_TS.tolist(), head is self.best) for head in self.chosen]
+        panels = [Panel(head.name, self.shares(head).tolist(), head is self.best) for head in self.chosen]
         layers = len({head.layer for head in self.chosen})
         across = min(8, len(panels)) if layers in (1, len(panels)) else len(panels) // layers
         notes = [*self.legend(), f"frame: {self.best_by}"] if self.best in self.chosen else self.legend()
@@ -133,7 +149,8 @@ class Look:
         return self.svg()
 
     def title(self, what: str) -> str:
-        return f"{NAMES[self.which, self.is_pair]}: {what}"
+        measure = "" if self.by == "weight" else f", {BY[self.by]}"
+        return f"{NAMES[self.which, self.is_pair]}: {what}{measure}"
 
     def all_of(self) -> str:
         """What several chosen heads are together."""
@@ -141,7 +158,7 @@ class Look:
         if len(layers) == 1:
             return f"layer {first.layer} of {len(self.weights)}, all {len(self.chosen)} heads"
         if first.head is None:
-            return "the mean of each layer's heads"
+            return "the mean of each layer's heads" if first.together == "mean" else "every layer as a whole"
         if len(layers) == len(self.chosen):
             return f"head {first.head} of every layer"
         return f"{len(layers)} layers of {len(self.chosen) // len(layers)} heads"
@@ -149,9 +166,8 @@ class Look:
     def full_name(self, head: Head) -> str:
         """A head among all of them."""
         layer, heads = f"layer {head.layer} of {len(self.weights)}", len(self.weights[head.path])
-        return f"{layer}, " + (
-            f"mean of {heads} heads" if head.head is None else f"head {head.head} of {heads}"
-        )
+        every = f"{'mean of' if head.together == 'mean' else 'all'} {heads} heads"
+        return f"{layer}, " + (every if head.head is None else f"head {head.head} of {heads}")
 
     def sentence(self) -> str:
         """The input in a line, and what was written."""
@@ -166,7 +182,12 @@ class Look:
             "self": "rows: tokens; columns: the tokens they attend to",
             "encoder": "rows: words of the source; columns: the words of the source they attend to",
         }
-        return [legends[self.which]]
+        lines = [legends[self.which]]
+        if self.row == "input":
+            lines.append("each word's row is the one that reads it, not the one that predicts it")
+        if self.by != "weight":
+            lines.append(f"cells: {BY[self.by]}, as a share of the row's positive sum")
+        return lines
 
     @property
     def is_pair(self) -> bool:
@@ -195,22 +216,22 @@ class Look:
             return self.chosen[0]
         if self.best in self.chosen:
             return self.best
-        return max(self.chosen, key=lambda head: information(head.weights_TS))
+        return max(self.chosen, key=lambda head: information(self.shares(head)))
 
     @property
     def shown_by(self) -> str:
         """Why it was picked out of several."""
         if self.shown is self.best:
             return self.best_by
-        return MEASURE if self.shown.head is not None else "the layer whose mean is most informative"
+        return MEASURE if self.shown.head is not None else "the most informative layer"
 
     def shades(self, head: Head, width: int = 100) -> str:
-        return shades_of(head.weights_TS.tolist(), self.down, self.across, width, self.allowed(head.layer))
+        return shades_of(self.shares(head).tolist(), self.down, self.across, width, self.allowed(head.layer))
 
     def overview(self) -> list[str]:
         """A line for each head, the most informative first."""
-        ranked = sorted(self.chosen, key=lambda head: -information(head.weights_TS))
-        shares = [] if self.which == "cross" else list(habits(ranked[0].weights_TS))
+        ranked = sorted(self.chosen, key=lambda head: -information(self.shares(head)))
+        shares = [] if self.which == "cross" else list(habits(self.shares(ranked[0])))
         if all(not any(row[i + 1 :]) for i, row in enumerate(self.allowed(1))):
             shares = [name for name in shares if name != "one after"]  # later tokens are masked here
         rates = ["AER"] if self.pair is not None else []
@@ -218,19 +239,19 @@ class Look:
         titles = zip([*shares, *rates], widths, strict=True)
         lines = ["layer  head   bits  sharp  " + "  ".join(f"{name:>{width}}" for name, width in titles)]
         for head in ranked[:SHOWN]:
-            measured = habits(head.weights_TS)
+            measured = habits(self.shares(head)) if shares else {}
             numbers = [measured[name] for name in shares]
             rate = self.error_rate(head)
             numbers += [] if rate is None else [rate]
-            name = "mean" if head.head is None else str(head.head)
-            bits, sharp = information(head.weights_TS), sharpness(head.weights_TS)
+            name = head.together if head.head is None else str(head.head)
+            bits, sharp = information(self.shares(head)), sharpness(self.shares(head))
             first = f"{head.layer:>5}  {name:>4}  {bits:>5.2f}  {sharp:>5.2f}"
             cells = [f"{number:>{width}.2f}" for number, width in zip(numbers, widths, strict=True)]
             lines.append("  ".join([first, *cells]).rstrip())
         if len(ranked) > SHOWN:
             lines.append(f"and {len(ranked) - SHOWN} less informative heads; the picture and --json have all")
         lines.append("bits: mutual information between query position and attended key")
-        lines.append("sharp: mean of each row's largest weight")
+        lines.append(f"sharp: mean of each row's largest {'weight' if self.by == 'weight' else 'share'}")
         lines += ["other columns: share of the attention that goes there"] if shares else []
         lines += ["AER: alignment error rate; 0 is the reference alignment"] if rates else []
         return [line.rstrip() for line in lines]
@@ -257,6 +278,8 @@ class Look:
         return {
             "architecture": self.loaded.architecture,
             "which": self.which,
+            "by": self.by,
+            "row": self.row if self.which == "cross" else None,
             "text": self.words.text,
             "translation": self.words.translation if self.is_pair else None,
             "down": self.down,
@@ -271,8 +294,8 @@ class Look:
             "layer": head.layer,
             "head": head.head,
             "path": head.path,
-            "information": information(head.weights_TS),
-            "sharpness": sharpness(head.weights_TS),
+            "information": information(self.shares(head)),
+            "sharpness": sharpness(self.shares(head)),
             "alignment_error_rate": self.error_rate(head),
             "weights": head.weights_TS.tolist(),
         }

@@ -34,10 +34,12 @@ class Head:
     head: int | None  # from 1; None: the mean of all
     path: str
     weights_TS: Tensor
+    together: str = "mean"  # what stands for all heads: their mean, or "all" of them at once
 
     @property
     def name(self) -> str:
-        return f"layer {self.layer}, " + ("mean of its heads" if self.head is None else f"head {self.head}")
+        every = "mean of its heads" if self.together == "mean" else "all its heads"
+        return f"layer {self.layer}, " + (every if self.head is None else f"head {self.head}")
 
 
 def information(weights_TS: Tensor) -> float:
