@@ -54,7 +54,8 @@ function useTrace(state, run, page) {
   if (state.target) body.target = state.target;
   const ask = (signal) => json('/api/trace', { body, signal });
   const answer = useAnswer(wanted ? ask : null, [wanted, JSON.stringify(body)]);
-  return { ...answer, text };
+  const own = answer.value?.run === run?.id; // a trace of another model is not shown meanwhile
+  return { ...answer, value: own ? answer.value : null, text };
 }
 
 /** Keys that work on every page: / ? and j k h l for the head. */

@@ -125,18 +125,21 @@ export function pixels(index, rows, cols, table) {
   return image;
 }
 
-/** Several heads over each other: each takes its hue out of the paper. @param {Uint8ClampedArray[]} layers */
+/** Several heads over each other: the largest weight gives the strength, their hues are mixed. */
 export function overlaid(layers, rows, cols, theme) {
   const image = new ImageData(cols, rows);
   const paper = at(ramp('weight', theme), 0);
   const hues = HUES[theme].map(rgb);
   for (let i = 0; i < rows * cols; i += 1) {
+    let [sum, top] = [0, 0];
+    for (const layer of layers) {
+      sum += layer[i];
+      top = Math.max(top, layer[i] / 255);
+    }
     for (let c = 0; c < 3; c += 1) {
-      let value = paper[c];
-      layers.forEach((layer, n) => {
-        value += (layer[i] / 255) * (hues[n % hues.length][c] - paper[c]);
-      });
-      image.data[4 * i + c] = value;
+      let hue = 0;
+      for (let n = 0; n < layers.length; n += 1) hue += layers[n][i] * hues[n % hues.length][c];
+      image.data[4 * i + c] = sum ? paper[c] + top * (hue / sum - paper[c]) : paper[c];
     }
     image.data[4 * i + 3] = 255;
   }

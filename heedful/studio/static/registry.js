@@ -4,6 +4,7 @@
  */
 
 export const PAGES = {
+  step: () => import('./pages/step.js'),
   heads: () => import('./pages/heads.js'),
 };
 

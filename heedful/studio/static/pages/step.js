@@ -1,0 +1,136 @@
+/** Step: one query of one head, from the residual stream to the residual stream, in nine stations. */
+import { hooks, html, useTheme } from '../html.js';
+import { json, url, useAnswer } from '../api.js';
+import { intOf, spell } from '../state.js';
+import { words } from '../words.js';
+import { text } from '../words/step.js';
+import { chosenHead, codeOfTrace } from '../reading.js';
+import { css, signedColor, topOf, weightColor } from '../paint.js';
+import { MANY, STATIONS, keysOf, products } from '../stations.js';
+import { Chips } from '../views/chips.js';
+import { Choice, Note, Pick, Toggle } from '../views/controls.js';
+import { Formula } from '../views/formula.js';
+import { FIRST } from '../views/strip.js';
+
+export const title = text.title;
+export const sees = text.sees;
+export const why = { text: text.whyText, lecture: text.lecture };
+export const needs = 'trace';
+
+export function applies(run) {
+  return run.kinds && !run.kinds.length ? text.noAttention(run.architecture) : '';
+}
+
+/** The main vector of each station, for its small picture. */
+function minis(steps, key) {
+  const { sublayer } = steps;
+  return [sublayer?.x, steps.q, products(steps, key), steps.scores, steps.scaled, steps.masked, steps.weights, steps.output, sublayer?.sum ?? sublayer?.out];
+}
+
+function Mini({ values, kind }) {
+  const theme = useTheme();
+  const shown = (values ?? []).slice(0, 9);
+  const top = topOf(shown);
+  const color = (x) => (kind === 'weight' ? weightColor(x, theme) : signedColor(x, top, theme));
+  return html`<svg width="72" height="10" viewBox="0 0 72 10" aria-hidden="true">${shown.map((x, i) => html`<rect key=${i} x=${i * 8} y="0"
+    width="7.4" height="10" fill=${x === null ? 'none' : css(color(x))} class=${x === null ? 'none' : ''} />`)}</svg>`;
+}
+
+function Rail({ steps, chosenKey, station, onStation }) {
+  const pictures = minis(steps, chosenKey);
+  return html`<ol class="rail" aria-label=${text.rail}>${text.stations.map(([name], i) => html`<li key=${i}>
+    <button type="button" aria-current=${i === station ? 'step' : undefined} onClick=${() => onStation(i)}>
+      <span class="rail-name"><b>${i + 1}</b> ${name}</span><${Mini} values=${pictures[i]} kind=${i === 6 ? 'weight' : 'signed'} /></button></li>`)}</ol>`;
+}
+
+function useSpace(next) {
+  hooks.useEffect(() => {
+    const key = (event) => {
+      if (event.key !== ' ' || /^(INPUT|SELECT|TEXTAREA|BUTTON)$/.test(event.target.tagName)) return;
+      event.preventDefault();
+      next();
+    };
+    addEventListener('keydown', key);
+    return () => removeEventListener('keydown', key);
+  });
+}
+
+/** Which kind, layer and head. */
+function Controls({ view, at, kind, all, allKeys }) {
+  const { set, trace } = view;
+  const numbers = (n) => [...Array(n).keys()].map((i) => [String(i + 1), String(i + 1)]);
+  const change = (patch) => set({ head: spell({ ...at, ...patch }) });
+  return html`<aside class="controls">
+    <${Choice} label=${text.attention} value=${at.which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])}
+      onChange=${(which) => set({ head: spell(chosenHead({}, trace, which)), query: '', key: '' })} />
+    <div class="pair">
+      <${Pick} label=${text.layer} value=${String(at.layer)} options=${numbers(kind.layers)} onChange=${(n) => change({ layer: n })} />
+      <${Pick} label=${text.head} value=${String(at.head)} options=${numbers(kind.heads)} onChange=${(n) => change({ head: n })} />
+    </div>
+    <${Choice} label=${text.components} value=${all ? '1' : ''} options=${[['', words.first(FIRST)], ['1', words.all('')]]}
+      onChange=${(value) => set({ all: value }, true)} />
+    ${kind.across.length > MANY && html`<${Toggle} label=${`${text.keys}: ${words.all(kind.across.length)}`} on=${allKeys}
+      onChange=${(on) => set({ keys: on ? '1' : '' }, true)} />`}
+  </aside>`;
+}
+
+export function render({ view }) {
+  const { state, set, trace, shown } = view;
+  const at = chosenHead(state, trace);
+  const kind = trace.kinds[at.which];
+  const query = intOf(state.query, 1, kind.down.length, 1);
+  const station = intOf(state.step, 1, STATIONS.length, 1) - 1;
+  const { which, layer, head } = at;
+  const path = url(`/api/trace/${trace.id}/steps`, { which, layer, head, query });
+  const answer = useAnswer((signal) => json(path, { signal }), [path]);
+  const steps = answer.value;
+  const fits = steps && steps.which === which && steps.keys.length === kind.across.length;
+  const all = state.all === '1' || (fits && steps.q.length <= FIRST);
+  const best = fits ? steps.weights.indexOf(Math.max(...steps.weights)) : 0;
+  const chosenKey = intOf(state.key, 1, kind.across.length, best + 1) - 1;
+  const component = fits && state.component ? intOf(state.component, 1, steps.q.length, 1) - 1 : null;
+  const move = (i) => set({ step: String(Math.min(STATIONS.length, Math.max(1, i + 1))) });
+  useSpace(() => move((station + 1) % STATIONS.length));
+  Object.assign(shown, { steps: fits ? steps : null, at, query });
+  if (!fits) return html`<aside class="controls"></aside><section class="picture"><${Note} error=${answer.error} busy=${words.loading} /></section>`;
+  const Station = STATIONS[station];
+  const [, name, formula, sentence] = text.stations[station];
+  const shownKeys = keysOf(steps, state.keys === '1');
+  const props = { steps, trace, all, chosenKey, component, shownKeys,
+    onKey: (j) => set({ key: String(j + 1) }, true), onComponent: (i) => set({ component: String(i + 1) }, true) };
+  return html`<${Controls} view=${view} at=${at} kind=${kind} all=${state.all === '1'} allKeys=${state.keys === '1'} />
+    <section class="picture step">
+      <div class="picker"><span class="label">${text.query}</span><${Chips} label=${text.query}
+        items=${kind.down.map((word, i) => ({ text: word, on: i + 1 === query, from: `${text.query} ${i + 1}` }))}
+        onPick=${(i) => set({ query: String(i + 1), key: '' })} /></div>
+      <${Rail} steps=${steps} chosenKey=${chosenKey} station=${station} onStation=${move} />
+      <div class="station">
+        <header><div><h2>${station + 1}. ${name}</h2><${Formula}>${formula}<//></div>
+          <span class="turn"><button type="button" class="small" disabled=${station === 0} onClick=${() => move(station - 1)}>${text.back}</button>
+          <button type="button" class="primary" disabled=${station === STATIONS.length - 1} onClick=${() => move(station + 1)}>${text.next}</button></span></header>
+        <p class="sees">${sentence}</p>
+        ${shownKeys.length < steps.keys.length && html`<p class="label">${text.largestKeys(shownKeys.length, steps.keys.length)}</p>`}
+        <div class="numbers" key=${station}><${Station} ...${props} /></div>
+      </div>
+    </section>`;
+}
+
+export function code(view) {
+  const { at, query } = view.shown;
+  return `${codeOfTrace(view)}
+steps = trace.steps("${at.which}", ${at.layer}, ${at.head}, ${query})
+steps.scores_S, steps.scaled_S, steps.masked_S, steps.weights_S
+steps.weighted_SL, steps.output_L
+
+sublayer = trace.sublayer("${at.which}", ${at.layer})
+sublayer.x_TD[${query - 1}], sublayer.heads_TX[${query - 1}], sublayer.out_TD[${query - 1}], sublayer.sum_TD[${query - 1}]
+`;
+}
+
+export function csv({ shown: { steps } }) {
+  if (!steps) return [[words.noTable]];
+  const rows = [['key', 'word', 'score', 'scaled', 'bias', 'allowed', 'masked', 'weight', ...steps.output.map((_, i) => `weighted value ${i + 1}`)]];
+  steps.keys.forEach((word, j) => rows.push([j + 1, word, steps.scores[j], steps.scaled[j], steps.bias?.[j] ?? 0, steps.allowed[j] ? 1 : 0,
+    steps.masked[j] ?? '-inf', steps.weights[j], ...steps.weighted_values[j]]));
+  return rows;
+}
