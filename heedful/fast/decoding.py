@@ -20,6 +20,7 @@ from ..decode.slots import Slots
 from ..decode.step import Step, check_source, step_of
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.blocks import AttentionStack
+from ..parts.watch import is_edited
 from .cpu_decoder import packed
 
 if TYPE_CHECKING:
@@ -28,10 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FastModel:
-    """A model ready for decoding. Its weights must not change any more."""
+    """A model ready for decoding. Its weights must not change any more.
 
-    model: Decoder | EncoderDecoder
+    plain: the model as it was, where `fastest` is another; while somebody edits it, it is used instead.
+    """
+
+    fastest: Decoder | EncoderDecoder
     runners: RunnerPool | None = None
+    plain: Decoder | EncoderDecoder | None = None
+
+    @property
+    def model(self) -> Decoder | EncoderDecoder:
+        """The model to decode with."""
+        return self.plain if self.plain is not None and is_edited() else self.fastest
 
     @property
     def device(self) -> torch.device:
@@ -52,7 +62,7 @@ class FastModel:
         same model as it reads this batch in a way of its own, with syntax trees for example.
         """
         model = self.model if model is None else model
-        if self.runners is None or watched or model is not self.model:
+        if self.runners is None or watched or is_edited() or model is not self.model:
             return step_of(model, source, source_lengths_B, watched=watched)
         check_source(model, source)
         return self.runners.step(room, source, source_lengths_B)
@@ -67,7 +77,7 @@ def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32") -> Fast
     if weight.is_cuda:
         return FastModel(model, runners_for(model))
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and has_attention_cache(model):
-        return FastModel(packed(model, weights))
+        return FastModel(packed(model, weights), plain=model)
     return FastModel(model)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ..interop.loaded import Loaded
-from ..models.base.shells import Decoder, WithHeads, shells_of
-from ..parts.blocks import AttentionStack
+from ..models.base.shells import WithHeads
 from ..parts.view import View
 from ..parts.watch import Records, watch
 from .hooks import Hook, hooked
 from .look.layers import kinds_of, mask_of, paths_of
 from .model_inputs import ModelInput, forward, labels_of
+from .stacks import stacks_of
 from .sublayer import plain, projections_of, residual_of, sublayer_hooks, sublayer_of
 from .trace_parts import Kind, LayerAttention, LayerDetail
 
@@ -28,13 +31,20 @@ class TraceSource:
 
     loaded: Loaded
     given: ModelInput
+    editing: Callable[[], AbstractContextManager[None]] = nullcontext  # the edits that hold during a pass
 
     def again(self) -> dict[str, Tensor]:
         """The outputs of the same pass."""
-        return capture(self, ())[2]
+        return Context().run(capture, self, ())[2]
 
     def detail(self, which: str, layer: int) -> LayerDetail:
-        """The exact inside of one layer's attention, by one more pass with all layers watched."""
+        """The exact inside of one layer's attention, by one more pass with all layers watched.
+
+        Nothing that holds at this moment counts, but the edits of the trace itself.
+        """
+        return Context().run(self.capture_detail, which, layer)
+
+    def capture_detail(self, which: str, layer: int) -> LayerDetail:
         model = self.loaded.model
         path = paths_of(model, which)[layer]
         attention: Any = model.get_submodule(path)
@@ -46,7 +56,11 @@ class TraceSource:
         def keep(at: str, kind: str, x: Tensor) -> Tensor | None:
             return plain(x) if at == path else None
 
-        with hooked(hooks), watch(model, ("scores", "bias", "q", "k", "v"), keep=keep) as records:
+        with (
+            self.editing(),
+            hooked(hooks),
+            watch(model, ("scores", "bias", "q", "k", "v"), keep=keep) as records,
+        ):
             forward(model, self.given)
         record = records[path]
         (weights,), (scores,), (q,), (k,), (v,) = (
@@ -82,7 +96,8 @@ def capture(source: TraceSource, kinds: tuple[str, ...]) -> Captured:
             return None
         return x[0].to("cpu", torch.float16) if kind == "weights" else plain(x[0])
 
-    with hooked(stream_hooks(model, streams) if kinds else []), watch(model, QKV, keep=keep) as records:
+    hooks = stream_hooks(model, streams) if kinds else []
+    with source.editing(), hooked(hooks), watch(model, QKV, keep=keep) as records:
         outputs = {name: plain(x) for name, x in forward(model, source.given).items()}
     attention = {key: attention_of(records, path) for path, key in paths.items()}
     return attention, streams, outputs
@@ -107,15 +122,6 @@ def stream_hooks(model: nn.Module, streams: dict[tuple[str, int], Tensor]) -> li
 
             hooks.append(Hook(block, before if number == 1 else None, after))
     return hooks
-
-
-def stacks_of(model: nn.Module) -> dict[str, AttentionStack]:
-    """{"encoder" or "decoder": its blocks}, of the shells that are made of blocks of attention."""
-    found = {}
-    for name, shell in shells_of(model).items():
-        if isinstance(shell.stack, AttentionStack):
-            found[name or ("decoder" if isinstance(shell, Decoder) else "encoder")] = shell.stack
-    return found
 
 
 def trace_kinds(loaded: Loaded, given: ModelInput) -> dict[str, Kind]:

@@ -11,8 +11,9 @@ captured by one more pass with the same input when somebody asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ from .. import __version__
 from ..data.images.preprocessing import Preprocessing
 from ..errors import BadInput, NotFinite
 from ..interop.loaded import Loaded
+from ..parts.watch import is_edited
 from .capture import TraceSource, capture, masks_of, trace_kinds
+from .edit_spellings import Edit, ForceHead, HeadChoice, MaskToken, Patch, parsed
+from .edits import HeadMeans, edit, mask_id
 from .look.heat_maps import Panel, small_multiples
 from .look.inputs import InputTokens
 from .look.steps import Steps, find
-from .model_inputs import forward, input_of
+from .model_inputs import ModelInput, forward, input_of
 from .sublayer import Projections, Sublayer, plain
 from .trace_file import read_trace, write_trace
 from .trace_parts import Kind, LayerAttention, LayerDetail
@@ -37,6 +41,7 @@ from .weights_hash import hash_of_weights
 
 MOST = 1024  # tokens
 KEPT_LOGITS = 1 << 24  # numbers: larger logits are computed again when they are needed
+STREAMS = {"encoder": "encoder", "decoder": "self"}  # the kind of attention that has these positions
 DETAILS = 2  # layers whose exact inside is kept
 
 
@@ -271,27 +276,68 @@ def trace(
     text: str | np.ndarray,
     target: str | None = None,
     *,
+    edits: Sequence[Edit | str] = (),
+    traces: Mapping[str, Trace] | None = None,
+    means: HeadMeans | None = None,
     most: int = MOST,
     preprocessing: Preprocessing | None = None,
 ) -> Trace:
     """One input through a model, everything captured.
 
     text: a text, or the pixels [H, W, C] of an image that is ready for the model. target: of an
-    encoder-decoder, instead of its own greedy translation. most: tokens of the text, and of the target.
-    preprocessing: how the numbers of pixels become inputs; by default as the folder says.
+    encoder-decoder, instead of its own greedy translation. edits: changes of the model that hold during the
+    trace, such as "zero:cross.3.2"; traces and means: what they refer to (`edit`). most: tokens of the text,
+    and of the target. preprocessing: how the numbers of pixels become inputs; by default as the folder says.
     """
-    source = TraceSource(loaded, input_of(loaded, text, target, most, preprocessing))
+    if is_edited():
+        raise BadInput('a trace has its own edits: give them to it, as in edits=["zero:cross.3.2"]')
+    changes = parsed(edits)
+
+    def editing() -> AbstractContextManager[None]:
+        return edit(loaded, changes, traces=traces, means=means) if changes else nullcontext()
+
+    with editing():
+        given = input_of(loaded, text, target, most, preprocessing)
+    source = TraceSource(loaded, masked(loaded, given, changes), editing)
     kinds = trace_kinds(loaded, source.given)
+    check_places(changes, kinds)
     attention, streams, outputs = capture(source, tuple(kinds))
     if not all(torch.isfinite(one.weights_HTS).all() for one in attention.values()):
         raise NotFinite(
             "the attention of this model is not finite: `heedful doctor` names the weights that are not"
         )
-    agreement = disagreement(forward(loaded.model, source.given), outputs)
-    facts = facts_of(loaded, outputs)
+    with editing():
+        agreement = disagreement(forward(loaded.model, source.given), outputs)
+    facts = facts_of(loaded, outputs) | {"edits": [one.spelling for one in changes]}
     outputs = {name: x for name, x in outputs.items() if x.numel() <= KEPT_LOGITS}
     masks = masks_of(loaded.model, kinds)
     return Trace(source.given.words, kinds, attention, streams, masks, outputs, agreement, facts, source)
+
+
+def masked(loaded: Loaded, given: ModelInput, edits: Sequence[Edit]) -> ModelInput:
+    """The input with the tokens that `mask` edits hide, so that labels show what the model reads."""
+    ids = list(given.words.ids)
+    for one in edits:
+        if isinstance(one, MaskToken):
+            if one.token > len(ids):
+                raise BadInput(f"{one.spelling}: the text has {len(ids)} tokens, and no token {one.token}")
+            ids[one.token - 1] = mask_id(loaded, one.spelling)
+    return replace(given, words=replace(given.words, ids=ids))
+
+
+def check_places(edits: Sequence[Edit], kinds: dict[str, Kind]) -> None:
+    """Refuse edits at places that this input does not have."""
+    for one in edits:
+        if isinstance(one, ForceHead):
+            kind = kinds["self" if one.heads.which not in kinds else one.heads.which]
+            for what, number, count in (("query", one.query, kind.down), ("key", one.key, kind.across)):
+                if number > len(count):
+                    raise BadInput(f"{one.spelling}: there is no {what} {number}; there are {len(count)}")
+        if isinstance(one, Patch) and one.position is not None:
+            which = one.place.which if isinstance(one.place, HeadChoice) else STREAMS[one.place.shell]
+            count = kinds[which if which in kinds else "self"].down
+            if one.position > len(count):
+                raise BadInput(f"{one.spelling}: there is no position {one.position}; there are {len(count)}")
 
 
 def disagreement(fast: dict[str, Tensor], outputs: dict[str, Tensor]) -> float:
@@ -319,5 +365,4 @@ def facts_of(loaded: Loaded, outputs: dict[str, Tensor]) -> dict[str, Any]:
         "heedful": __version__,
         "torch": torch.__version__,
         "outputs": list(outputs),
-        "edits": [],
     }

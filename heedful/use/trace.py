@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,25 +12,41 @@ from ..interop.loaded import Captioner, ImageEncoder
 from ..interop.run_folder import refuse_stage
 
 if TYPE_CHECKING:
+    from ..inside.edit_spellings import Edit
+    from ..inside.edits import HeadMeans
     from ..inside.trace import Trace
     from .model import Model
 
 
-def trace(model: Model, text: str | np.ndarray, target: str | None = None, *, most: int = 1024) -> Trace:
+def trace(
+    model: Model,
+    text: str | np.ndarray,
+    target: str | None = None,
+    *,
+    edits: Sequence[Edit | str] = (),
+    traces: Mapping[str, Trace] | None = None,
+    means: HeadMeans | None = None,
+    most: int = 1024,
+) -> Trace:
     """One input through the model: attention weights, queries, keys, values, residual streams and logits.
 
     text: a text; for a model of images the name of a file, or its pixels [H, W, C]. target: what an
-    encoder-decoder writes here, instead of its own translation. most: tokens; longer texts are refused.
-    Layers and heads are counted from 1. Returns a `Trace`, which a notebook shows as a picture.
+    encoder-decoder writes here, instead of its own translation. edits: changes of the model that hold during
+    the trace, such as "zero:cross.3.2" (heedful/inside/edits.py). traces: those that patches name. means: of
+    `head_means`, for "mean" edits. most: tokens; longer texts are refused. Layers and heads are counted from
+    1. Returns a `Trace`, which a notebook shows as a picture.
 
     >>> seen = load("runs/toy").trace("the cat sleeps")
     >>> seen.weights("cross", 1, 2).shape, seen.stream("decoder", 1).shape
     (torch.Size([4, 3]), torch.Size([4, 16]))
+    >>> load("runs/toy").trace("the cat sleeps", edits=["drop:decoder.1.cross"]).edits
+    ['drop:decoder.1.cross']
     """
     from ..inside.trace import trace
 
     refuse_stage(Path(model.folder), model.architecture, "trace")
+    how: dict[str, Any] = {"edits": edits, "traces": traces, "means": means, "most": most}
     if model.kind not in (Captioner, ImageEncoder):
-        return trace(model.loaded, text, target, most=most)
+        return trace(model.loaded, text, target, **how)
     pixels_HWC = model.read_picture(text) if isinstance(text, str) else model.fit_picture(text, "the image")
-    return trace(model.loaded, pixels_HWC, target, most=most, preprocessing=model.preprocessing)
+    return trace(model.loaded, pixels_HWC, target, **how, preprocessing=model.preprocessing)
