@@ -4,9 +4,10 @@
     python -m benchmarks.serve --device cpu --clients 1 8 --models gpt2 --json serve.json
 
 Two models: `demo`, the translator of `heedful demo` after a few steps, and `gpt2`, GPT-2 124M's shape with
-random weights (prompts of 32 tokens, 64 new ones). All contenders write greedily. A client asks again as soon
-as it has its answer, for --seconds, and the last answers are waited for. Where Starlette and uvicorn are not
-installed, copy them, h11, anyio, click, idna and typing_extensions into a folder that PYTHONPATH names.
+random weights (prompts of 32 tokens, 64 new ones, or from LOW to HIGH with --new). All contenders write
+greedily. A client asks again as soon as it has its answer, for --seconds, and the last answers are waited
+for. Where Starlette and uvicorn are not installed, copy them, h11, anyio, click, idna and typing_extensions
+into a folder that PYTHONPATH names.
 
 - alone: `generate` or `translate` in Python, one text after the other
 - decoder: the rows of heedful's decoder without HTTP, as many as there are clients
@@ -30,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from .serve_client import load
 WORDS = ["the", "small", "girl", "eats", "a", "red", "apple", "their", "cat", "was", "fast", "animal"]
 START = 180.0  # seconds that a server may take to be ready
 DEMO_STEPS = 40
+PROMPT = 32  # tokens of gpt2's prompts
 
 
 @dataclass
@@ -137,25 +139,31 @@ class Task:
     make: Callable[[Path], None]
     path: str
     ability: str
-    new: int  # tokens to write at most
+    new: tuple[int, int]  # tokens to write at most: the least of all requests, and the most
 
     def text(self, number: int) -> str:
         return " ".join(random.Random(number).choices(WORDS, k=7)) + "."
 
     def prompt(self, number: int) -> list[int]:
-        return random.Random(number).choices(range(300, 50_000), k=32)
+        return random.Random(number).choices(range(300, 50_000), k=PROMPT)
+
+    def most(self, number: int) -> int:
+        """Tokens that the nth request lets be written."""
+        low, high = self.new
+        return random.Random(f"length {number}").randint(low, high)
 
     def body(self, number: int) -> dict[str, Any]:
         """The nth request."""
+        most = self.most(number)
         if self.ability == "translate":
-            return {"texts": self.text(number), "beam": 1, "max_new_tokens": self.new, "stream": True}
-        asked = {"prompt": self.prompt(number), "max_tokens": self.new, "temperature": 0, "stream": True}
+            return {"texts": self.text(number), "beam": 1, "max_new_tokens": most, "stream": True}
+        asked = {"prompt": self.prompt(number), "max_tokens": most, "temperature": 0, "stream": True}
         return asked | {"stream_options": {"include_usage": True}}
 
 
 TASKS = {
-    "demo": Task(make_demo, "/v1/translate", "translate", 16),
-    "gpt2": Task(make_gpt2, "/v1/completions", "generate", 64),
+    "demo": Task(make_demo, "/v1/translate", "translate", (16, 16)),
+    "gpt2": Task(make_gpt2, "/v1/completions", "generate", (64, 64)),
 }
 
 
@@ -177,10 +185,10 @@ def alone(given: argparse.Namespace) -> Figures:
         if number == 1:
             tokens, start, cpu = 0, time.perf_counter(), time.process_time()  # the first one warms up
         if task.ability == "translate":
-            found = model.translate(task.text(number), beam=1, max_new_tokens=task.new)
+            found = model.translate(task.text(number), beam=1, max_new_tokens=task.most(number))
         else:
             text = model.wording.decoded(task.prompt(number))
-            found = model.generate(text, max_new_tokens=task.new)
+            found = model.generate(text, max_new_tokens=task.most(number))
         tokens += len(found.tokens)
         number += 1
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
@@ -199,18 +207,11 @@ def decoder(given: argparse.Namespace) -> Figures:
     set_threads(model)
     searches = KnownSearches(model)
     together = Together(model.writing, given.rows, PREFILL.get(model.device.type, 2048))
-    options = (
-        {"max_new_tokens": task.new, "beam": 1}
-        if task.ability == "translate"
-        else {"max_new_tokens": task.new}
-    )
 
     def add(number: int) -> None:
-        asked = (
-            {"texts": [task.text(number)]}
-            if task.ability == "translate"
-            else {"tokens": [task.prompt(number)]}
-        )
+        translates = task.ability == "translate"
+        asked = {"texts": [task.text(number)]} if translates else {"tokens": [task.prompt(number)]}
+        options = {"max_new_tokens": task.most(number)} | ({"beam": 1} if translates else {})
         planned = plan(searches, {"ability": task.ability, "options": options, "beam": 1, **asked})
         for writing in WriteTask(str(number), planned).writings():
             together.add(writing)
@@ -220,18 +221,18 @@ def decoder(given: argparse.Namespace) -> Figures:
         for i in range(number):
             add(i)
         while together.busy:
-            for piece in together.turn():
+            for piece in together.turn(now=0.0):  # of answers that are over
                 if piece.error is not None:
                     raise piece.error
-                tokens += 1
-                if piece.finish:
-                    piece.writing.take(whole=True)
-                    if time.perf_counter() - start < seconds:
-                        add(number)
-                        number += 1
+                tokens += len(piece.writing.tokens)
+                piece.writing.take(whole=True)
+                if time.perf_counter() - start < seconds:
+                    add(number)
+                    number += 1
         return tokens, number, time.perf_counter() - start
 
-    run(warm_up_clients(given.device, given.clients), 0.2)
+    together.warm_up()
+    run(warm_up_clients(given.device, given.clients), warm_up_seconds(given.device))
     cpu = time.process_time()
     tokens, number, seconds = run(given.clients, given.seconds)
     cpu = time.process_time() - cpu
@@ -243,6 +244,11 @@ def warm_up_clients(device: str, clients: int) -> int:
     return min(clients, 2) if device == "cpu" else clients
 
 
+def warm_up_seconds(device: str) -> float:
+    """How long a server or a decoder is used before it is measured."""
+    return 0.2 if device == "cpu" else 2.0
+
+
 CHILDREN = {"alone": alone, "decoder": decoder}
 
 
@@ -251,7 +257,7 @@ def child(what: str, given: argparse.Namespace, model: str, folder: Path, client
     command = [sys.executable, "-m", "benchmarks.serve", "--child", what, "--model", model]
     command += ["--folder", str(folder), "--clients", str(clients), "--device", given.device]
     command += ["--dtype", given.dtype, "--weights", given.weights, "--rows", str(given.rows)]
-    command += ["--seconds", str(given.seconds)]
+    command += ["--seconds", str(given.seconds), "--new", *map(str, given.new)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return Figures(**json.loads(done.stdout.splitlines()[-1]))
 
@@ -298,7 +304,8 @@ def over_http(
     """The figures of a server for each number of clients."""
     task = TASKS[model]
     for clients in given.clients:
-        asyncio.run(load(port, task.path, warm_up_clients(given.device, clients), 0.2, task.body))
+        some, seconds = warm_up_clients(given.device, clients), warm_up_seconds(given.device)
+        asyncio.run(load(port, task.path, some, seconds, task.body))
         before = processor_times(pid)
         found = asyncio.run(load(port, task.path, clients, given.seconds, task.body))
         cpu = tuple(now - then for now, then in zip(processor_times(pid), before, strict=True))
@@ -329,6 +336,7 @@ def peer(given: argparse.Namespace, folder: Path, log: Path, batching: bool) -> 
     port, name = free_port(), "transformers batching" if batching else "plain server"
     command = [sys.executable, "-m", "benchmarks.serve_peer", str(folder), "--port", str(port)]
     command += ["--device", given.device, "--dtype", given.dtype, *(["--batching"] if batching else [])]
+    command += ["--warm-up", str(PROMPT), str(given.new[1])]
     try:
         with started(command, log, port) as (port, pid):
             yield from over_http(given, "gpt2", name, port, pid)
@@ -381,6 +389,14 @@ def main() -> None:
     options.add_argument("--models", nargs="+", default=list(TASKS), choices=list(TASKS))
     options.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32, 64])
     options.add_argument(
+        "--new",
+        nargs=2,
+        type=int,
+        default=TASKS["gpt2"].new,
+        metavar=("LOW", "HIGH"),
+        help="tokens that a request of gpt2 lets be written, drawn by its number; 64 64 by default",
+    )
+    options.add_argument(
         "--rows", type=int, default=0, help="of the decoder; as many as clients, if not given"
     )
     options.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
@@ -394,6 +410,7 @@ def main() -> None:
     options.add_argument("--model", help=argparse.SUPPRESS)
     given = options.parse_args()
     given.rows = given.rows or max(given.clients)
+    TASKS["gpt2"] = replace(TASKS["gpt2"], new=tuple(given.new))
     if given.child:
         given.clients = given.clients[0]
         return print(json.dumps(asdict(CHILDREN[given.child](given))))
@@ -423,7 +440,8 @@ def run(given: argparse.Namespace, folder: Path, logs: Path) -> None:
         found += own
     print(f"{time.time() - began:.0f} s, load {os.getloadavg()[0]:.1f}", flush=True)
     if given.json is not None:
-        facts = {"device": given.device, "dtype": given.dtype, "rows": given.rows, "seconds": given.seconds}
+        names = ("device", "dtype", "rows", "seconds", "new")
+        facts = {name: getattr(given, name) for name in names}
         given.json.write_text(
             json.dumps({**facts, "figures": [asdict(one) for one in found]}, indent=1) + "\n"
         )

@@ -2,8 +2,8 @@
 
     python -m benchmarks.serve_peer FOLDER --port 9000 [--batching]
 
-One request at a time: a lock, `generate` in a thread, and a streamer. --batching uses the continuous batching
-of transformers instead, behind the same application.
+One request at a time: a lock, `generate` in a thread that is kept, and a streamer. --batching uses the
+continuous batching of transformers instead, behind the same application.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import argparse
 import asyncio
 import itertools
 import json
-import threading
+import os
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as heedful: threads that wait leave the cores to others
 
 import torch
 import uvicorn
@@ -22,26 +25,42 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, TextIteratorStreamer
+from transformers import (
+    AsyncTextIteratorStreamer,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+)
 
 
 class OneByOne:
-    """`generate` in a thread, one request after the other."""
+    """`generate` in a thread, one request after the other.
+
+    It is one thread for all of them: torch keeps cuDNN's plans of attention, one for each length, for every
+    thread apart. In a thread for each request every token would wait for a plan.
+    """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer, self.lock = model, tokenizer, asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1)
+
+    def generate(self, prompt: list[int], most: int, streamer: Any) -> None:
+        ids = torch.tensor([prompt], device=self.model.device)
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "streamer": streamer}
+        self.model.generate(**given, max_new_tokens=most, do_sample=False)
+
+    def warm_up(self, prompt: int, most: int) -> None:
+        """Write as much as any request will, before there is one."""
+        for _ in range(2):
+            self.thread.submit(self.generate, [0] * prompt, most, None).result()
 
     async def write(self, prompt: list[int], most: int) -> AsyncIterator[str]:
         async with self.lock:
-            streamer = TextIteratorStreamer(self.tokenizer, skip_prompt=True)
-            ids = torch.tensor([prompt], device=self.model.device)
-            given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "streamer": streamer}
-            given |= {"max_new_tokens": most, "do_sample": False}
-            thread = threading.Thread(target=self.model.generate, kwargs=given)
-            thread.start()
-            while (piece := await asyncio.to_thread(next, streamer, None)) is not None:
+            streamer = AsyncTextIteratorStreamer(self.tokenizer, skip_prompt=True)
+            done = self.thread.submit(self.generate, prompt, most, streamer)
+            async for piece in streamer:
                 yield piece
-            thread.join()
+            await asyncio.wrap_future(done)
 
 
 class Batching:
@@ -52,6 +71,9 @@ class Batching:
         self.tokenizer, self.manager = tokenizer, model.init_continuous_batching(generation_config=how)
         self.manager.start()
         self.numbers = itertools.count()
+
+    def warm_up(self, prompt: int, most: int) -> None:
+        """Nothing: the clients of `benchmarks.serve` do it."""
 
     async def write(self, prompt: list[int], most: int) -> AsyncIterator[str]:
         outputs: asyncio.Queue[Any] = asyncio.Queue()
@@ -95,6 +117,7 @@ def main() -> None:
     options.add_argument("--port", type=int, required=True)
     options.add_argument("--device", default="cpu")
     options.add_argument("--dtype", default="float32")
+    options.add_argument("--warm-up", nargs=2, type=int, default=[32, 64], metavar=("PROMPT", "NEW"))
     options.add_argument("--batching", action="store_true")
     given = options.parse_args()
     dtype = getattr(torch, given.dtype)
@@ -104,6 +127,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(given.folder)
     model.generation_config.pad_token_id = 0
     writer = Batching(model, tokenizer) if given.batching else OneByOne(model, tokenizer)
+    writer.warm_up(*given.warm_up)
     uvicorn.run(application(writer), port=given.port, log_level="error", http="h11", ws="none")
 
 
