@@ -85,6 +85,7 @@ class Slots:
             raise BadInput("rows join a batch where the cache is keys and values, and this model has another")
         self.model, self.decoder = model, decoder_of(model)
         self.prefill, self.most_bytes = prefill or prefill_for(model), most_bytes
+        self.past_only = all(mask.past_only for mask in self.decoder.masks)
         self.cache = SlotCache(len(self.decoder.stack.blocks))
         self.token_bytes, self.source_token_bytes = token_bytes(self.decoder)
         self.rows: list[Row] = []
@@ -193,7 +194,8 @@ class Slots:
     def read_some(self, some: list[Row]) -> list[News]:
         """Read prompts whole, or one a little further."""
         if not self.is_long(some[0]):
-            self.waiting = [row for row in self.waiting if row not in some]
+            read = {*some}
+            self.waiting = [row for row in self.waiting if row not in read]
             return self.read_whole(some)
         (row,) = some
         part = self.reading[row] = self.reading.get(row) or PartlyRead(row, step_for(self.model, some))
@@ -214,11 +216,12 @@ class Slots:
         ready = sorted(ready, key=self.left) if self.shortest_first else ready
         if not ready or self.is_long(ready[0]):
             return ready[:1]
-        some, longest = ready[:1], self.left(ready[0])
+        some, longest = {ready[0]}, self.left(ready[0])
         for row in ready[1:]:
             longer = max(longest, self.left(row))
-            if not self.is_long(row) and longer * (len(some) + 1) <= self.prefill:
-                some, longest = [*some, row], longer
+            if longer * (len(some) + 1) <= self.prefill and not self.is_long(row):
+                some.add(row)
+                longest = longer
         return [row for row in self.waiting if row in some]
 
     def with_room(self) -> list[Row]:
@@ -240,8 +243,7 @@ class Slots:
 
     def is_long(self, row: Row) -> bool:
         """Whether a text is read a part at a time: not where its tokens see those that follow."""
-        past_only = all(mask.past_only for mask in self.decoder.masks)
-        return row in self.reading or past_only and self.left(row) > self.prefill
+        return row in self.reading or self.past_only and self.left(row) > self.prefill
 
     def read_whole(self, some: list[Row]) -> list[News]:
         """Read several prompts together."""

@@ -340,8 +340,11 @@ class HostCopy:
         if columns[0].is_cuda:
             # Each copy takes its time, so all go at once. A float64 holds every token, node and float32
             # exactly.
-            whole = columns[0][None] if len(columns) == 1 else torch.stack([x.double() for x in columns])
-            self.columns = whole.to("cpu", non_blocking=True).unbind()  # into pinned memory
+            if len(columns) == 1:
+                self.columns = (columns[0].to("cpu", non_blocking=True),)  # into pinned memory
+            else:
+                whole = torch.stack([x.double() for x in columns])
+                self.columns = whole.to("cpu", non_blocking=True).unbind()
             self.sent = torch.cuda.current_stream(columns[0].device).record_event()
 
     def wait(self) -> tuple[Tensor, ...]:
