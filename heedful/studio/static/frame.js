@@ -5,7 +5,6 @@ import { format, go, now } from './state.js';
 import { count, words } from './words.js';
 import { PAGES } from './registry.js';
 import { Menu, Pick } from './views/controls.js';
-import { saveCsv, savePage, savePng, saveSvg } from './take.js';
 
 export function Navigation({ name, onHelp }) {
   const dark = useTheme() === 'dark';
@@ -49,19 +48,30 @@ export function InputBar({ view, text, page }) {
   const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '' });
   const pair = trace?.translation !== undefined && trace?.translation !== null;
   const fixedPage = Boolean(recorded);
-  return html`<form class="input" onSubmit=${send}>
+  return html`<form class="input" aria-label=${words.input} onSubmit=${send}>
     <${Pick} label=${words.run} value=${run?.id} onChange=${choose}
       options=${runs.map((one) => [one.id, named(one)])} />
     ${page?.needs === 'trace' && html`<label class="field wide"><span>${words.text}</span>
       <input id="text" type="text" value=${draft.text} onInput=${type('text')} readonly=${fixedPage}
-        autocomplete="off" spellcheck="false" /></label>`}
+        autocomplete="off" spellcheck=${false} /></label>`}
     ${page?.needs === 'trace' && pair && html`<label class="field"><span>${words.target}</span>
       <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
-        placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck="false" /></label>`}
+        placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
     ${page?.needs === 'trace' && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
     ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>
       <button type="button" class="link" onClick=${() => set({ edits: '' })}>${words.removeEdits}</button></span>`}
   </form>`;
+}
+
+/** Export by a function of take.js, which is loaded when somebody takes something along. */
+async function take(act) {
+  act(await import('./take.js'));
+}
+
+/** The address that shows this view again, with the model and the text written out. */
+function linkOf({ state, run, trace }) {
+  const hash = format({ ...state, run: run?.id, text: trace?.text ?? state.text });
+  return `${location.href.split('#')[0]}${hash}`;
 }
 
 async function copy(text, done) {
@@ -80,13 +90,13 @@ export function Actions({ page, view, ready }) {
   const picture = () => document.querySelector('.picture');
   const flip = (which) => () => setNote(note === which ? '' : which);
   const items = [
-    [words.png, () => savePng(picture(), name)],
-    [words.svg, () => saveSvg(picture(), name)],
-    [words.csv, () => saveCsv(page.csv(view), name)],
-    ...(recorded ? [] : [[words.page, () => savePage(name)]]),
+    [words.png, () => take(({ savePng }) => savePng(picture(), name))],
+    [words.svg, () => take(({ saveSvg }) => saveSvg(picture(), name))],
+    [words.csv, () => take(({ saveCsv }) => saveCsv(page.csv(view), name))],
+    ...(recorded ? [] : [[words.page, () => take(({ savePage }) => savePage(name))]]),
   ];
   return html`<div class="actions">
-    ${!recorded && html`<button type="button" onClick=${() => copy(location.href, setCopied)}>
+    ${!recorded && html`<button type="button" onClick=${() => copy(linkOf(view), setCopied)}>
       ${copied ? words.copied : words.copyLink}</button>`}
     <${Menu} label=${words.exportAs} items=${items} />
     <button type="button" aria-expanded=${note === 'code'} onClick=${flip('code')}>${words.showCode}</button>

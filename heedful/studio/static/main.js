@@ -27,7 +27,7 @@
  */
 import { dom, firstTheme, hooks, html, setTheme } from './html.js';
 import { json, recorded, turnPage, useAnswer } from './api.js';
-import { headOf, listOf, go, set, spell, useView } from './state.js';
+import { headOf, listOf, go, now, set, spell, useView } from './state.js';
 import { num, words } from './words.js';
 import { installTips } from './tip.js';
 import { FIRST, PAGES } from './registry.js';
@@ -158,6 +158,7 @@ function skip(event) {
 setTheme(firstTheme());
 if (recorded && !location.hash) history.replaceState(null, '', recorded.hash);
 dispatchEvent(new Event('hashchange'));
+if (!PAGES[now().page]) set({ page: FIRST }, true);
 installTips();
 const root = document.getElementById('studio');
 root.textContent = '';

@@ -3,7 +3,7 @@
  * Text stays text, so that a figure can be edited and searched.
  */
 
-const HIDDEN = '.unseen, .map-over, .controls, [hidden]';
+const HIDDEN = '.unseen, .map-over, .controls, .rail, button.small, button.primary, [hidden]';
 const COPIED = ['fill', 'stroke', 'stroke-width', 'font-size', 'font-family', 'font-weight', 'font-style',
   'text-anchor', 'opacity', 'dominant-baseline', 'stroke-dasharray', 'fill-opacity', 'stroke-opacity'];
 

@@ -24,17 +24,26 @@ export async function weightsOf(trace, at, signal) {
   return { ...at, name: spell(at), data, rows: shape[0], cols: shape[1] };
 }
 
+/** Whether a label is that of a special token: [CLS], <s>, <|endoftext|>; not [UNK], [MASK] or the byte <c3>. */
+export function isSpecial(label) {
+  if (/^<[0-9a-f]{2}>$|^\[(UNK|MASK)\]$|^<(unk|mask)>$/.test(label)) return false;
+  return /^(\[[A-Z][A-Z0-9_]*\]|<\/?[a-z_0-9]+>|<\|[^|]+\|>)$/.test(label);
+}
+
+/** Whether a token goes on with the word of the one before: such labels begin with ##. */
+export function continues(label) {
+  return label.length > 2 && label.startsWith('##');
+}
+
 /** Tokens in groups: one each, or those of a word together; special tokens left out on request. */
-function groups(labels, places, special, merge, hide) {
+function groups(labels, merge, hide) {
   const found = [];
   labels.forEach((label, i) => {
-    if (hide && special?.[i]) return;
-    const word = merge ? places?.[i] ?? -1 : -1;
-    const last = found.at(-1);
-    if (word >= 0 && last?.word === word) {
-      last.tokens.push(i);
-      last.label += label.replace(/^(##|▁|Ġ)/, '');
-    } else found.push({ word, tokens: [i], label });
+    if (hide && isSpecial(label)) return;
+    if (merge && found.length && continues(label)) {
+      found.at(-1).tokens.push(i);
+      found.at(-1).label += label.slice(2);
+    } else found.push({ tokens: [i], label });
   });
   return found;
 }
@@ -44,9 +53,8 @@ function groups(labels, places, special, merge, hide) {
  * @param {{merge?: boolean, hide?: boolean}} options
  */
 export function axesOf(kind, { merge, hide } = {}) {
-  const down = groups(kind.down, kind.words_down, kind.special_down, merge, hide);
-  const across = groups(kind.across, kind.words_across, kind.special_across, merge, hide);
-  const whole = !merge && !(hide && (down.length < kind.down.length || across.length < kind.across.length));
+  const [down, across] = [groups(kind.down, merge, hide), groups(kind.across, merge, hide)];
+  const whole = down.length === kind.down.length && across.length === kind.across.length;
   return { down, across, whole };
 }
 

@@ -1,7 +1,7 @@
 /** The nine stations of the Step page. Each takes what /steps answered, and draws its own numbers. */
 import { html, hooks } from './html.js';
 import { tensor, url, useAnswer } from './api.js';
-import { fixed, num, origin } from './words.js';
+import { fixed, num, origin, words } from './words.js';
 import { text } from './words/step.js';
 import { topOf } from './paint.js';
 import { Bars } from './views/bars.js';
@@ -52,7 +52,7 @@ function KeyPicker({ steps, chosenKey, onKey, shownKeys }) {
 function Moments({ values, name }) {
   const mean = values.reduce((sum, x) => sum + x, 0) / values.length;
   const deviation = Math.sqrt(values.reduce((sum, x) => sum + (x - mean) ** 2, 0) / values.length);
-  return html`<p class="moments">${text.mean} <${Num} value=${mean} from=${`Σ ${name} / ${values.length}`} />, ${text.deviation}
+  return html`<p class="moments beside">${text.mean} <${Num} value=${mean} from=${`Σ ${name} / ${values.length}`} />, ${text.deviation}
     <${Num} value=${deviation} from=${`√(Σ (${name} − mean)² / ${values.length})`} /></p>`;
 }
 
@@ -196,8 +196,9 @@ function Output({ steps, all }) {
   const shift = whole || all ? 0 : start;
   const own = (i) => originOf(steps, 'heads')(i + shift) + (Math.floor((i + shift) / width) === steps.head - 1 ? `, ${text.thisHead}` : '');
   const strip = (name) => sublayer[name] && html`<${Strip} name=${text.names[name]} values=${sublayer[name]} all=${all} from=${originOf(steps, name)} />`;
-  return html`<${Strip} name=${whole || all ? text.names.heads : `head ${steps.head}`} values=${joined} all=${all || whole} from=${own} />
-    <p><button type="button" class="small" onClick=${() => setWhole(!whole)}>${whole ? `head ${steps.head}` : `all ${sublayer.heads.length / width} heads`}</button></p>
+  return html`<${Strip} name=${whole || all ? text.names.heads : words.headOnly(steps.head)} values=${joined} all=${all || whole} from=${own} />
+    ${!all && html`<p class="beside"><button type="button" class="small" onClick=${() => setWhole(!whole)}>${whole
+      ? words.headOnly(steps.head) : words.allHeads(sublayer.heads.length / width)}</button></p>`}
     ${strip('out')}${sublayer.order === 'sandwich' && strip('added')}${strip('x')}
     <div class="total">${strip('sum')}</div>
     ${sublayer.sum === null && html`<p class="note">${text.parallel}</p>`}

@@ -4,7 +4,7 @@ import { tensor, url, useAnswer } from '../api.js';
 import { headOf, listOf, spell } from '../state.js';
 import { fixed, num, origin, words } from '../words.js';
 import { text } from '../words/heads.js';
-import { axesOf, chosenHead, codeOfTrace, grouped, spellView, viewOf, weightsOf } from '../reading.js';
+import { axesOf, chosenHead, codeOfTrace, continues, grouped, isSpecial, spellView, viewOf, weightsOf } from '../reading.js';
 import { HUES } from '../paint.js';
 import { Chips } from '../views/chips.js';
 import { Choice, Note, Pick, Toggle } from '../views/controls.js';
@@ -16,7 +16,7 @@ export const title = text.title;
 export const sees = text.sees;
 export const why = { text: text.whyText, lecture: text.lecture };
 export const needs = 'trace';
-const SHARES = ['distance', 'first', 'importance'];
+const MEASURES = ['bits', 'sharp', 'distance', 'itself', 'one before', 'one after', 'the first', 'importance'];
 
 export function applies(run) {
   return run.kinds && !run.kinds.length ? text.noAttention(run.architecture) : '';
@@ -46,7 +46,7 @@ function sorted(items, order) {
 
 /** The measures of all heads. */
 function Measures({ items, state, set, chosen, onChoose }) {
-  const present = ['bits', 'sharp', ...SHARES].filter((key) => items.some((item) => item[key] !== undefined));
+  const present = MEASURES.filter((key) => items.some((item) => item[key] !== undefined));
   const column = (key) => ({
     key,
     title: text.columns[key][0],
@@ -122,8 +122,9 @@ export function render({ view }) {
   const items = hooks.useMemo(() => itemsOf(which, kind), [trace, which]);
   const thumbs = useAnswer((signal) => tensor(url(`/api/trace/${trace.id}/thumbs`, { which }), { signal }), [trace.id, which]);
   const heads = useAnswer((signal) => Promise.all(wanted.map((at) => weightsOf(trace, at, signal))), [trace.id, names.join()]);
-  const special = kind.special_down?.some(Boolean) || kind.special_across?.some(Boolean);
-  const [merge, hide] = [state.merge === '1' && Boolean(kind.words_down), state.hide === '1' && special];
+  const labelsOfTokens = [...kind.down, ...kind.across];
+  const [pieces, special] = [labelsOfTokens.some(continues), labelsOfTokens.some(isSpecial)];
+  const [merge, hide] = [state.merge === '1' && pieces, state.hide === '1' && special];
   const axes = hooks.useMemo(() => axesOf(kind, { merge, hide }), [trace, which, merge, hide]);
   const order = state.sort || 'place';
   const filter = listOf(state.labels);
@@ -144,7 +145,7 @@ export function render({ view }) {
       onChange=${(one) => set({ head: spell(chosenHead({}, trace, one)), over: '', labels: '', cell: '', zoom: '' })} />
     <${Choice} label=${text.scale} value=${state.scale || 'linear'} options=${text.scales} onChange=${(scale) => set({ scale })} />
     <${Pick} label=${text.order} value=${order} options=${orders} onChange=${(sort) => set({ sort })} />
-    <${Toggle} label=${text.merge} on=${merge} off=${kind.words_down ? '' : text.noMerge}
+    <${Toggle} label=${text.merge} on=${merge} off=${pieces ? '' : text.noMerge}
       onChange=${(on) => set({ merge: on ? '1' : '', cell: '', zoom: '' })} />
     <${Toggle} label=${text.hide} on=${hide} off=${special ? '' : text.noHide}
       onChange=${(on) => set({ hide: on ? '1' : '', cell: '', zoom: '' })} />
@@ -156,11 +157,11 @@ export function render({ view }) {
       ${thumbs.value && thumbs.value.shape[0] === kind.layers ? html`<${Grid} thumbs=${thumbs.value} items=${faded}
         inPlace=${order === 'place'} scale=${state.scale || 'linear'} chosen=${wanted.map((at) => `${at.layer}.${at.head}`)}
         onChoose=${choose} label=${text.grid} />` : html`<${Note} error=${thumbs.error} busy=${words.loading} />`}
-      <div class="heads-table"><${Measures} items=${items.filter(fits)} state=${state} set=${set} chosen=${names}
-        onChoose=${(row) => choose(row, false)} /></div>
     </div>
     ${ready ? html`<${Large} view=${view} kind=${kind} heads=${heads.value} axes=${axes} />`
-      : html`<${Note} error=${heads.error} busy=${words.loading} />`}
+      : html`<div class="large"><${Note} error=${heads.error} busy=${words.loading} /></div>`}
+    <div class="heads-table"><${Measures} items=${items.filter(fits)} state=${state} set=${set} chosen=${names}
+      onChoose=${(row) => choose(row, false)} /></div>
   </section>`;
 }
 

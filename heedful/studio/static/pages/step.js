@@ -108,7 +108,7 @@ export function render({ view }) {
         <header><div><h2>${station + 1}. ${name}</h2><${Formula}>${formula}<//></div>
           <span class="turn"><button type="button" class="small" disabled=${station === 0} onClick=${() => move(station - 1)}>${text.back}</button>
           <button type="button" class="primary" disabled=${station === STATIONS.length - 1} onClick=${() => move(station + 1)}>${text.next}</button></span></header>
-        <p class="sees">${sentence}</p>
+        <p class="sees"><${Formula} plain>${sentence}<//></p>
         ${shownKeys.length < steps.keys.length && html`<p class="label">${text.largestKeys(shownKeys.length, steps.keys.length)}</p>`}
         <div class="numbers" key=${station}><${Station} ...${props} /></div>
       </div>

@@ -50,8 +50,8 @@ function cut(text, room, size) {
 
 /** Words of rows and columns, as many as fit. */
 function Labels({ box, down, across, view }) {
-  const down1 = Math.max(1, Math.ceil(12 / box.tall));
-  const across1 = Math.max(1, Math.ceil((box.turned ? 14 : 12) / box.wide));
+  const every = (room, size) => (size >= 12 ? 1 : Math.ceil(room / size)); // all labels, or some with air between
+  const [down1, across1] = [every(17, box.tall), every(22, box.wide)];
   const rows = [];
   for (let r = Math.ceil(view.r0 / down1) * down1; r < view.r1; r += down1) {
     const y = box.top + (r - view.r0 + 0.5) * box.tall;

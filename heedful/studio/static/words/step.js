@@ -38,8 +38,8 @@ export const text = {
   later: 'masked: a later token, hidden by the causal mask',
   hidden: "masked by the model's attention mask",
   names: {
-    x: 'x', normed: 'norm(x)', q: 'q', k: 'k', v: 'v', products: 'products', heads: 'joined', out: 'W_o …', added: 'added',
-    sum: 'x + …', after: 'norm(…)', output: 'output', bias: 'bias', weight: 'weight',
+    x: 'x', normed: 'norm(x)', q: 'q', k: 'k', v: 'v', products: 'products', heads: 'joined', out: 'Wₒ · joined', added: 'added',
+    sum: 'x + added', after: 'norm(sum)', output: 'output', bias: 'bias', weight: 'weight',
   },
   mean: 'mean of the components',
   deviation: 'standard deviation',
