@@ -26,7 +26,7 @@ AT_ONCE = 8  # jobs that run
 
 
 @dataclass(eq=False)
-class Job:
+class StudioJob:
     """One piece of long work. state: running, done, failed or cancelled."""
 
     id: str
@@ -81,20 +81,20 @@ class Jobs:
     """All jobs, the newest last."""
 
     tell: Any  # is given a card at every start and end
-    found: OrderedDict[str, Job] = field(default_factory=OrderedDict)
+    found: OrderedDict[str, StudioJob] = field(default_factory=OrderedDict)
     children: set[int] = field(default_factory=set)  # processes that run
 
-    def get(self, id: str) -> Job:
+    def get(self, id: str) -> StudioJob:
         """A job, or a refusal."""
         if id not in self.found:
             raise HttpError(404, "there is no such job: /api/jobs lists them", "id")
         return self.found[id]
 
-    def start(self, kind: str, run: str | None, given: dict[str, Any], work: Events) -> Job:
+    def start(self, kind: str, run: str | None, given: dict[str, Any], work: Events) -> StudioJob:
         """Begin to work. work: yields events."""
         if sum(job.state == "running" for job in self.found.values()) >= AT_ONCE:
             raise HttpError(429, f"{AT_ONCE} jobs are running: end one, or wait")
-        job = Job(secrets.token_hex(6), kind, run, given)
+        job = StudioJob(secrets.token_hex(6), kind, run, given)
         self.found[job.id] = job
         for old in [one for one in self.found.values() if one.state != "running"][
             : max(0, len(self.found) - KEPT)
@@ -104,7 +104,7 @@ class Jobs:
         self.tell({"kind": "job", "job": job.card()})
         return job
 
-    async def work(self, job: Job, work: Events) -> None:
+    async def work(self, job: StudioJob, work: Events) -> None:
         try:
             async with contextlib.aclosing(work) as events:
                 async for event in events:
@@ -120,7 +120,7 @@ class Jobs:
         finally:
             self.tell({"kind": "job", "job": job.card()})
 
-    async def cancel(self, id: str) -> Job:
+    async def cancel(self, id: str) -> StudioJob:
         """End a job; its worker is told, or its process."""
         job = self.get(id)
         if job.task is not None and not job.task.done():

@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import BadInput
 from ..service.fields import HttpError
 from .answers import stream, studio_route
+from .recorded import recorded
 from .requests import NothingRequest, asked_for
 from .static_files import POLICY, listing, type_of
 from .studio import Studio
@@ -58,7 +59,9 @@ async def list_runs(studio: Studio, request: Request) -> Response:
     """All runs and model folders, with the states of their workers."""
     states = studio.states()
     runs = [{**one.card(), "worker": states.get(one.id)} for one in studio.folders.scan()]
-    return JSONResponse({"runs": runs, "version": __version__, "root": str(studio.folders.root)})
+    found = recorded()
+    example = {"recorded": None if found is None else found.card()}
+    return JSONResponse({"runs": runs, "version": __version__, "root": str(studio.folders.root)} | example)
 
 
 async def show_run(studio: Studio, request: Request) -> Response:

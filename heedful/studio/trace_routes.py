@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .answers import as_bytes, studio_route
+from .recorded import RUN, example
 from .requests import StepsQuery, SublayerQuery, TensorQuery, ThumbsQuery, TraceRequest, asked_for, query_of
 from .studio import Studio, TraceKey
 
@@ -17,6 +18,8 @@ from .studio import Studio, TraceKey
 async def make_trace(studio: Studio, request: Request) -> Response:
     """Send a text through a model, and keep everything."""
     asked = await asked_for(TraceRequest, studio.service, request)
+    if asked.run == RUN:
+        return JSONResponse(example().made(asked.text, asked.target, asked.edits))
     given = {"text": asked.text, "target": asked.target, "edits": asked.edits}
     worker = await studio.worker(asked.run)
     event = await studio.service.result(worker, "trace", given)
@@ -27,6 +30,8 @@ async def make_trace(studio: Studio, request: Request) -> Response:
 async def of_trace(studio: Studio, request: Request, do: str, query: Any) -> dict[str, Any]:
     """What a worker finds in a trace; one that it has forgotten is made again."""
     id = request.path_params["id"]
+    if id == RUN:
+        return example().answer(do, asdict(query))
     key = studio.trace(id)
     worker = await studio.worker(key.run)
     return await studio.service.result(worker, do, {"id": id, "trace": key.given, **asdict(query)})

@@ -16,6 +16,7 @@ from ..service.fields import HttpError, Most, hints_of, is_required, read
 from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
 from .answers import stream, studio_route
+from .recorded import RUN, example
 from .requests import Edits, RunId, Text
 from .studio import Studio
 
@@ -51,8 +52,17 @@ async def write(studio: Studio, request: Request) -> Response:
     asked = read(WriteRequest, body, studio.service.limits)
     given = {name: getattr(asked, name) for name in ("text", "top", "prefix_tokens", "edits")}
     given["options"] = {name: getattr(asked, name) for name in OPTIONS if body.get(name) is not None}
+    if asked.run == RUN:
+        example().made(asked.text, None, asked.edits)
+        return stream(studio, recorded_events())
     worker = await studio.worker(asked.run)
     return stream(studio, worker_events(studio, worker, "studio_write", given))
+
+
+async def recorded_events() -> Events:
+    """What the demo wrote when it was recorded."""
+    for event in example().told["write"]:
+        yield {"done": event["result"]} if event.get("over") else event
 
 
 async def worker_events(studio: Studio, worker: Any, do: str, given: dict[str, Any]) -> Events:

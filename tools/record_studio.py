@@ -1,0 +1,62 @@
+"""Record a trace of the demo for the studio's first screen: python tools/record_studio.py runs/demo
+
+Writes heedful/studio/recorded.safetensors: the tensors of every layer, and the answers of a worker as JSON.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+import heedful
+from heedful.studio.recorded import FILE, KEPT, RUN
+from heedful.studio.runs import ModelFolder
+from heedful.studio.tracing import Traces, tensor_of
+from heedful.studio.writing import write
+
+TEXT = "Their small cat was a fast animal."
+CARD = ("task", "architecture", "parameters", "best")
+TENSORS = ("weights", "scores", "q", "k", "v", "allowed", *KEPT)
+
+
+def result(work: Any) -> list[dict[str, Any]]:
+    """The events of a method of the worker."""
+    return [event for event in work if event is not None]
+
+
+def record(folder: str) -> None:
+    model, traces = heedful.load(folder), Traces()
+    given = {"text": TEXT, "target": None, "edits": []}
+    told = result(traces.trace(model, given, b""))[-1]["result"]
+    seen = traces.get(model, given).trace
+    tensors = {}
+    for which, kind in told["kinds"].items():
+        for layer in range(1, kind["layers"] + 1):
+            for name in TENSORS:
+                asked = {"name": name, "which": which, "layer": layer, "head": 0, "dtype": "f32"}
+                tensors[f"{name}.{which}.{layer}"] = tensor_of(seen, asked).clone()
+    for shell, blocks in told["shells"].items():
+        tensors[f"stream.{shell}.{blocks}"] = seen.stream(shell, blocks).clone()
+    tensors = {name: x if x.dtype == torch.uint8 else x.float() for name, x in tensors.items()}
+    detail = seen.detail("cross", 1)
+    assert detail.bias_HTS is None and detail.sublayer is not None and detail.sublayer.order == "pre-norm"
+    card = ModelFolder(RUN, Path(folder)).card()
+    about = {
+        "trace": {**told, "id": RUN, "seconds": 0.0},
+        "card": {name: card[name] for name in ("task", "architecture", "parameters", "best")}
+        | {"name": "demo"},
+        "scale": detail.scale,
+        "write": result(write(model, {"text": TEXT, "top": 10, "prefix_tokens": [], "options": {}}, b"")),
+        "answers": {},
+    }
+    save_file(tensors, FILE, {"studio": json.dumps(about, ensure_ascii=False)})
+    print(f"{FILE}: {FILE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run")
+    record(parser.parse_args().run)
