@@ -18,7 +18,7 @@ from ..service.fields import HttpError
 
 FILE = Path(__file__).parent / "recorded.safetensors"
 RUN = "recorded"  # the id of the run, and the beginning of its trace's
-TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "U8": np.dtype("u1")}
+TYPES: dict[str, Any] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "U8": np.dtype("u1")}
 ROWS = ("x", "normed", "heads", "out", "added", "sum", "after")
 KEPT = ("x", "normed", "out")  # those that are in the file: the demo adds `out` to x, and no norm follows
 OF_HEADS = ("weights", "scores", "q", "k", "v")

@@ -86,6 +86,39 @@ class SublayerQuery:
     query: Layer
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlignmentQuery:
+    """Where outputs come from."""
+
+    by: Annotated[Literal["weight", "norm", "zeroing", "gradient"], "the measure"] = "weight"
+    row: Annotated[Literal["prediction", "input"], "where a word of the target is read"] = "prediction"
+    which: Annotated[Literal["cross", "self", "encoder"] | None, "the first that there is, if left out"] = (
+        None
+    )
+    layer: Annotated[int, Range(0, 10_000), "counted from 1; 0: that of the best head"] = 0
+    head: Annotated[int, Range(0, 10_000), "counted from 1; 0: the best"] = 0
+    mean: Annotated[int, Range(0, 1), "1: all heads of the layer together"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsRequest:
+    """Tables of positions."""
+
+    run: RunId
+    length: Annotated[int, Range(2, 512), "positions"] = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRequest:
+    """What a model costs."""
+
+    run: RunId
+    batch: Annotated[int, Range(1, 10**6), "texts"] = 1
+    length: Annotated[int | None, Range(1, 10**6), "tokens of a text"] = None
+    source_length: Annotated[int | None, Range(1, 10**6), "tokens that an encoder reads"] = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+
 # Reading them.
 
 

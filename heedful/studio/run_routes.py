@@ -67,7 +67,11 @@ async def list_runs(studio: Studio, request: Request) -> Response:
 async def show_run(studio: Studio, request: Request) -> Response:
     """One run: its settings and, once its model is loaded, what the model is made of."""
     folder = studio.folder(request.path_params["id"])
-    found = {**folder.detail(), "worker": studio.states().get(folder.id)}
+    state = studio.states().get(folder.id)
+    found = {**folder.detail(), "worker": state}
+    if state is not None and state["state"] == "ready":
+        worker = await studio.worker(folder.id)
+        found |= (await studio.service.result(worker, "describe", {}))["result"]
     return JSONResponse(found)
 
 

@@ -11,7 +11,16 @@ from starlette.routing import Route
 
 from .answers import as_bytes, studio_route
 from .recorded import RUN, example
-from .requests import StepsQuery, SublayerQuery, TensorQuery, ThumbsQuery, TraceRequest, asked_for, query_of
+from .requests import (
+    AlignmentQuery,
+    StepsQuery,
+    SublayerQuery,
+    TensorQuery,
+    ThumbsQuery,
+    TraceRequest,
+    asked_for,
+    query_of,
+)
 from .studio import Studio, TraceKey
 
 
@@ -61,6 +70,12 @@ async def sublayer(studio: Studio, request: Request) -> Response:
     return JSONResponse((await of_trace(studio, request, "sublayer", query))["result"])
 
 
+async def alignment(studio: Studio, request: Request) -> Response:
+    """Where each output comes from: by weights, value norms, value zeroing or gradients."""
+    query = query_of(AlignmentQuery, studio.service, request)
+    return JSONResponse((await of_trace(studio, request, "alignment", query))["result"])
+
+
 def trace_routes(studio: Studio) -> list[Route]:
     return [
         studio_route(studio, "/api/trace", make_trace, "POST", TraceRequest),
@@ -68,4 +83,5 @@ def trace_routes(studio: Studio) -> list[Route]:
         studio_route(studio, "/api/trace/{id}/tensor", tensor),
         studio_route(studio, "/api/trace/{id}/steps", steps),
         studio_route(studio, "/api/trace/{id}/sublayer", sublayer),
+        studio_route(studio, "/api/trace/{id}/alignment", alignment),
     ]

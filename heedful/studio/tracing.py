@@ -7,6 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from ..inside.edits import edit
 from ..inside.look.heads import habits, information, sharpness
 from ..inside.trace import Trace, trace
 from ..inside.trace_parts import Kind
@@ -52,12 +54,23 @@ class Traces:
         """The trace of a text; made again if it was forgotten."""
         id = id_of(model, given)
         if id not in self.found:
-            seen = trace(model.loaded, given["text"], given["target"])
+            seen = trace(
+                model.loaded, given["text"], given["target"], edits=given["edits"], traces=self.known
+            )
             self.found[id] = KeptTrace(id, seen, {which: facts(seen, which) for which in seen.kinds})
         self.found.move_to_end(id)
         while len(self.found) > 1 and sum(one.trace.nbytes for one in self.found.values()) > self.most:
             self.found.popitem(last=False)
         return self.found[id]
+
+    @property
+    def known(self) -> dict[str, Trace]:
+        """Traces that patches may name."""
+        return {id: kept.trace for id, kept in self.found.items()}
+
+    def editing(self, model: Model, edits: list[str]) -> AbstractContextManager[None]:
+        """The model with edits, within a `with` block."""
+        return edit(model, edits, traces=self.known) if edits else nullcontext()
 
     # Methods of the worker.
 

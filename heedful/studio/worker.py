@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 def methods() -> Mapping[str, Method]:
     """The methods, with the traces that they share. torch is imported only here."""
+    from .looking import look_methods
     from .tracing import Traces, trace_methods
-    from .writing import write
+    from .writing import write_methods
 
-    return {**trace_methods(Traces()), "studio_write": write}
+    traces = Traces()
+    return {**trace_methods(traces), **look_methods(traces), **write_methods(traces)}
 
 
 if __name__ == "__main__":

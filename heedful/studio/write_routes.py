@@ -17,7 +17,7 @@ from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
 from .answers import stream, studio_route
 from .recorded import RUN, example
-from .requests import Edits, RunId, Text
+from .requests import CostRequest, Edits, PositionsRequest, RunId, Text, asked_for
 from .studio import Studio
 
 COMMANDS = ("translate", "summarize", "generate")
@@ -57,6 +57,41 @@ async def write(studio: Studio, request: Request) -> Response:
         return stream(studio, recorded_events())
     worker = await studio.worker(asked.run)
     return stream(studio, worker_events(studio, worker, "studio_write", given))
+
+
+SearchRequest = writing_request(
+    "SearchRequest",
+    "Search with a beam, and say what became of every candidate.",
+    ("reference", Annotated[Text | None, "a text to score beside the one that is found"], None),
+)
+
+
+async def search(studio: Studio, request: Request) -> Response:
+    """A beam search: the candidates of each step with their fates, then the best texts."""
+    body = await body_of(request, studio.service.limits.body_bytes)
+    asked = read(SearchRequest, body, studio.service.limits)
+    given = {name: getattr(asked, name) for name in ("text", "reference", "edits")}
+    given["options"] = {name: getattr(asked, name) for name in OPTIONS if body.get(name) is not None}
+    worker = await studio.worker(asked.run)
+    return stream(studio, worker_events(studio, worker, "search", given))
+
+
+# What a model is.
+
+
+async def positions(studio: Studio, request: Request) -> Response:
+    """How order enters a model, as tables."""
+    asked = await asked_for(PositionsRequest, studio.service, request)
+    event = await studio.service.result(await studio.worker(asked.run), "positions", {"length": asked.length})
+    return JSONResponse(event["result"])
+
+
+async def cost(studio: Studio, request: Request) -> Response:
+    """The parts of a model, and what they cost for a batch of some length."""
+    asked = await asked_for(CostRequest, studio.service, request)
+    given = {name: value for name, value in vars(asked).items() if name != "run"}
+    event = await studio.service.result(await studio.worker(asked.run), "describe", given)
+    return JSONResponse(event["result"])
 
 
 async def recorded_events() -> Events:
@@ -109,7 +144,12 @@ def task_answer(task: TaskRoute, takes: Any) -> Any:
 
 
 def write_routes(studio: Studio) -> list[Route]:
-    found = [studio_route(studio, "/api/write", write, "POST", WriteRequest)]
+    found = [
+        studio_route(studio, "/api/write", write, "POST", WriteRequest),
+        studio_route(studio, "/api/search", search, "POST", SearchRequest),
+        studio_route(studio, "/api/positions", positions, "POST", PositionsRequest),
+        studio_route(studio, "/api/cost", cost, "POST", CostRequest),
+    ]
     for do, task in TASKS.items():
         takes = task_request(task)
         found.append(studio_route(studio, f"/api/task/{do}", task_answer(task, takes), "POST", takes))

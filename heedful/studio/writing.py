@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..data.pieces import labels
 from ..decode.streaming import Token
 from ..errors import BadInput
-from ..service.methods import Event, Given, Work
+from ..service.methods import Event, Given, Method, Work
 from ..service.searches import KnownSearches
 from ..service.writing import plan
 from ..use.model import Model
 from ..use.pieces import TextSoFar
 from ..use.search import Request, Search
+from .tracing import Traces
 
 ABILITIES = ("translate", "summarize", "generate")
 
@@ -25,6 +26,22 @@ def ability_of(model: Model) -> str:
     if found is None:
         raise BadInput(f"{model.folder} writes no texts: it can {', '.join(model.can) or 'nothing'}")
     return found
+
+
+def write_methods(traces: Traces) -> Mapping[str, Method]:
+    """The method of a worker that writes, with the edits of a request."""
+
+    def edited(model: Model, given: Given, blob: bytes) -> Work:
+        work = write(model, given, blob)
+        while True:
+            with traces.editing(model, given["edits"]):  # other requests have their turn outside of it
+                try:
+                    event = next(work)
+                except StopIteration:
+                    return
+            yield event
+
+    return {"studio_write": edited}
 
 
 def write(model: Model, given: Given, blob: bytes) -> Work:
@@ -62,7 +79,8 @@ def written(model: Model, search: Search, request: Request, prefix: list[int]) -
         ids.append(token.token)
         yield {"token": token_event(model, token, piece)}
     ended = bool(ids) and ids[-1] in search.ends
-    whole = model.wording.text([*prefix, *(ids[:-1] if ended else ids)], [])
+    start = request.prompt[: len(request.prompt) - len(prefix)] if request.continues else []
+    whole = model.wording.text([*prefix, *(ids[:-1] if ended else ids)], start)
     result = {"text": whole, "log_probability": total, "tokens": [*prefix, *ids], "ended": ended}
     yield {"over": True, "result": result | {"rest": text.rest()}}
 

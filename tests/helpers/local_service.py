@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import heedful
@@ -27,9 +28,10 @@ from helpers.serve_cases import HttpClient
 class LocalWorker(WorkerProcess):
     """A worker without a process: a request is answered as soon as it comes."""
 
-    def __init__(self, name: str, model: heedful.Model) -> None:
+    def __init__(self, name: str, model: heedful.Model, more: Any = MappingProxyType({})) -> None:
+        """more: methods beside those of the service."""
         super().__init__(ServedModel(name, model.folder))
-        self.loop = Loop(model, self.heard)
+        self.loop = Loop(model, self.heard, more=more)
         self.state, self.facts = "ready", self.loop.facts()
 
     def say(self, message: dict[str, Any], blob: bytes = b"") -> None:

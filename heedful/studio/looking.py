@@ -1,0 +1,142 @@
+"""What a worker says of its model: its parts and costs, positions, alignments, searches, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..inside.attribute import attribute
+from ..inside.costs import Costs, costs
+from ..inside.costs.part import Part
+from ..inside.doctor import examine
+from ..inside.look.attention import Look
+from ..inside.look.heads import Head, practice
+from ..inside.look.positions import positions
+from ..service.methods import Event, Given, Method, Work
+from ..use.beam_tree import WRITE, command_of, options_of, tree_in_turns
+from ..use.model import Model
+from ..use.texts import usable
+from .tracing import Traces, over
+
+
+def describe(model: Model, given: Given, blob: bytes) -> Work:
+    """What the model is made of, and what a text of some length costs."""
+    length, source = given.get("length"), given.get("source_length")
+    found = costs(model.model, given.get("batch", 1), length or 32, source, given.get("precision", "fp32"))
+    yield over({"architecture": model.architecture, "can": list(model.can), "costs": costs_json(found)})
+
+
+def costs_json(found: Costs) -> dict[str, Any]:
+    """Costs as the page draws them."""
+    return {
+        "parts": [part_json(part) for part in found.whole.parts],
+        "parameters": found.parameters,
+        "active_parameters": found.active,
+        "flops": found.whole.flops,
+        "flops_per_token": found.flops_per_token,
+        "token": found.tokens,
+        "memory": found.memory,
+        "batch": found.batch,
+        "length": found.length,
+        "source_length": found.source_length,
+        "precision": found.precision,
+    }
+
+
+def part_json(part: Part) -> dict[str, Any]:
+    own = {"name": part.name, "detail": part.detail, "count": part.count, "parameters": part.parameters}
+    return own | {"flops": part.flops, "kept": part.kept, "parts": [part_json(one) for one in part.parts]}
+
+
+def show_positions(model: Model, given: Given, blob: bytes) -> Work:
+    """How order enters the model, as tables."""
+    found = positions(model.loaded, given["length"])
+    yield over({"positions": [one.as_json() for one in found]})
+
+
+def alignment(traces: Traces) -> Method:
+    """A method: where each output of a trace comes from, by one of four measures."""
+
+    def align(model: Model, given: Given, blob: bytes) -> Work:
+        told = given["trace"]
+        layer, head = given["layer"] or None, given["head"] or None
+        which, gold = given["which"], practice(Path(model.folder)) if model.own else []
+        yield None
+        with traces.editing(model, told["edits"]):
+            seen = attribute(
+                model.loaded, told["text"], by=given["by"], target=told["target"], which=which, layer=layer,
+                head=head or ("mean" if given["mean"] else "best"), row=given["row"], gold=gold,
+            )  # fmt: skip
+        pair = next((one for one in gold if one.source == told["text"]), None)
+        yield over(aligned(seen.beside(pair), seen.chosen[0]))
+
+    return align
+
+
+def aligned(seen: Look, head: Head) -> dict[str, Any]:
+    """The values of one head, and how well they align where that is known."""
+    return {
+        "which": seen.which,
+        "layer": head.layer,
+        "head": head.head,
+        "best": {"layer": seen.best.layer, "head": seen.best.head, "by": seen.best_by},
+        "down": seen.down,
+        "across": seen.across,
+        "values": head.weights_TS.tolist(),
+        "gold": sorted(map(list, seen.marked)),
+        "error_rate": seen.error_rate(head),
+    }
+
+
+def search(traces: Traces) -> Method:
+    """A method: a beam search, step by step, with the fate of every candidate."""
+
+    def tree(model: Model, given: Given, blob: bytes) -> Work:
+        command = command_of(model)
+        how = options_of(model, command, given["options"])
+        (row,) = usable(WRITE[command].encode(model, [given["text"]]))
+        work = tree_in_turns(model, command, row, how, given["reference"])
+        found = None
+        while found is None:
+            with traces.editing(model, given["edits"]):
+                try:
+                    next(work)
+                except StopIteration as end:
+                    found = end.value
+            yield None
+        told = found.as_json()
+        nodes = told.pop("nodes")
+        for step in range(1, found.steps + 1):
+            yield {"step": step, "nodes": [node for node in nodes if node["step"] == step]}
+        yield over(told)
+
+    return tree
+
+
+def check(model: Model, given: Given, blob: bytes) -> Work:
+    """Every check of `heedful doctor`, one after the other."""
+    recipe = model.recipe if model.own else None
+    count = 0
+    for found in examine(model.loaded, Path(model.folder), recipe):
+        count += 1
+        yield {"check": finding(found), "progress": {"done": count}}
+    yield over({"checks": count})
+
+
+def finding(found: Any) -> Event:
+    if isinstance(found, tuple):
+        return {"name": found[0], "verdict": "not checked", "summary": found[1]}
+    return asdict(found)
+
+
+def look_methods(traces: Traces) -> Mapping[str, Method]:
+    """The methods of a worker that say what its model is."""
+    return {
+        "describe": describe,
+        "positions": show_positions,
+        "alignment": alignment(traces),
+        "search": search(traces),
+        "doctor": check,
+    }

@@ -1,0 +1,80 @@
+"""Writing over HTTP: tokens with alternatives, branches, beam trees, and what else a model can do."""
+
+import math
+
+import pytest
+from helpers.studio_cases import load
+
+TEXT = "My aunts are curious."
+
+
+def tokens_of(events):
+    return [event["token"] for event in events if "token" in event]
+
+
+@pytest.mark.parametrize("name", ["demo", "lm"])
+def test_tokens_come_one_by_one_with_the_likeliest_in_their_place(studio, stored, name):
+    events = studio.stream(
+        "/api/write", {"run": studio.id(name), "text": TEXT, "top": 3, "max_new_tokens": 7}
+    )
+    tokens, done = tokens_of(events), events[-1]["done"]
+    assert all(len(one["top"]) == 3 and one["top"][0][0] == one["id"] for one in tokens)
+    assert math.isclose(done["log_probability"], sum(one["log_probability"] for one in tokens))
+    model = load(str(stored / name))
+    ability = model.translate if name == "demo" else model.generate
+    assert done["text"] == ability(TEXT, beam=1, max_new_tokens=7)
+    assert "".join(one["piece"] for one in tokens) + done["rest"] == done["text"]
+
+
+def test_a_branch_begins_with_the_tokens_that_it_is_given(studio):
+    asked = {"run": studio.id("demo"), "text": TEXT, "top": 4}
+    first = tokens_of(studio.stream("/api/write", asked))
+    other = [first[0]["id"], first[1]["top"][1][0]]
+    events = studio.stream("/api/write", asked | {"prefix_tokens": other})
+    assert [one["id"] for one in events[0]["start"]["tokens"]] == other
+    assert events[-1]["done"]["tokens"][:2] == other
+    same = studio.stream("/api/write", asked | {"prefix_tokens": [one["id"] for one in first[:2]]})
+    assert [one["id"] for one in tokens_of(same)] == [one["id"] for one in first[2:]]
+
+
+def test_an_edit_changes_what_is_written_and_only_there(studio):
+    asked = {"run": studio.id("demo"), "text": TEXT, "top": 2, "max_new_tokens": 5}
+    plain = studio.stream("/api/write", asked)
+    edited = studio.stream("/api/write", asked | {"edits": ["zero:cross.*.*"]})
+    assert tokens_of(edited)[0]["log_probability"] != tokens_of(plain)[0]["log_probability"]
+    assert studio.stream("/api/write", asked) == plain
+
+
+def test_a_beam_tree_is_the_one_of_the_model(studio, stored):
+    asked = {
+        "run": studio.id("demo"),
+        "text": TEXT,
+        "beam": 3,
+        "max_new_tokens": 8,
+        "reference": "Mes tantes.",
+    }
+    *steps, last = studio.stream("/api/search", asked)
+    tree = (
+        load(str(stored / "demo"))
+        .beam_tree(TEXT, beam=3, max_new_tokens=8, reference="Mes tantes.")
+        .as_json()
+    )
+    assert [node for event in steps for node in event["nodes"]] == tree.pop("nodes")
+    assert last["done"] == tree
+
+
+def test_other_tasks_take_a_run_in_place_of_a_model(studio):
+    filled = studio.post("/api/task/fill", {"run": studio.id("mlm"), "texts": "the old [MASK]", "top": 2})
+    assert len(filled.json["texts"][0]["blanks"][0]) == 2
+    refused = studio.post("/api/task/fill", {"run": studio.id("lm"), "texts": "the old [MASK]"})
+    assert refused.status == 404 and "cannot fill" in refused.json["error"]["message"]
+    unknown = studio.post("/api/write", {"run": studio.id("lm"), "text": "a", "temprature": 1})
+    assert unknown.status == 400 and 'did you mean "temperature"' in unknown.json["error"]["message"]
+
+
+def test_costs_and_positions_are_those_of_the_model(studio, stored):
+    run = studio.id("demo")
+    found = studio.post("/api/cost", {"run": run, "length": 9, "source_length": 7}).json["costs"]
+    assert found["parameters"] == load(str(stored / "demo")).parameter_count and found["length"] == 9
+    (order,) = studio.post("/api/positions", {"run": run, "length": 12}).json["positions"]
+    assert order["kind"] and len(order["tables"][0]["numbers"]) > 0
