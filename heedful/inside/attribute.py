@@ -24,13 +24,15 @@ from torch import Tensor, nn
 from ..corpora import phrasebook
 from ..errors import BadInput
 from ..interop.loaded import Loaded
-from ..models.base.shells import EncoderDecoder, needs_tree
+from ..models.base.shells import DecoderClassifier, EncoderDecoder, needs_tree
+from ..parts.places import Lengths, Source
 from ..parts.watch import Record, watch
-from .forward import BlockCall, output_of, run_once, stack_of
+from .forward import BlockCall, run_once, stack_of
 from .look.attention import BY, Look, look
 from .look.heads import Head
-from .look.inputs import InputTokens
+from .look.inputs import InputTokens, places_for, reading
 from .look.layers import attending_shells
+from .model_inputs import ModelInput
 
 ROWS = ("prediction", "input")
 AT_ONCE = 1 << 24  # numbers of one batch of copies
@@ -207,7 +209,8 @@ def zeroings(seen: Look) -> Tables:
     shells = list(attending_shells(model))
     shell = shells[0] if seen.which == "encoder" else shells[-1]
     stack_of(seen.loaded, shell)
-    calls = run_once(seen.loaded, seen.words).calls[shell]
+    given = ModelInput(seen.words, reading(seen.loaded, seen.words.text))
+    calls = run_once(seen.loaded, given).calls[shell]
     place = {module: call for call in calls for module in call.block.modules()}
 
     def found(head: Head) -> Tensor:
@@ -325,6 +328,26 @@ def joined(calls: Sequence[Tensor], found: Sequence[Tensor | None]) -> Tensor:
     used = [each for each in found if each is not None]
     rows = torch.cat(used, 2)[:, :, -T:] if used else torch.zeros_like(calls[-1])
     return rows.detach().float().cpu()
+
+
+def output_of(loaded: Loaded, words: InputTokens, rows: int = 1) -> Any:
+    """What the model says about an input: scores [B, T, V], or those of every head of an encoder.
+
+    rows: copies of the input side by side; an encoder-decoder reads the source once for all of them.
+    """
+    model, reader = loaded.model, reading(loaded, words.text)
+    device = next(model.parameters()).device
+    ids_1S = torch.tensor([words.ids], device=device)
+    if isinstance(model, EncoderDecoder):
+        assert isinstance(reader, EncoderDecoder)
+        source = reader.read(ids_1S, places_for(model, words.ids))
+        if rows > 1:
+            source = Source(source.vectors_BSD.expand(rows, -1, -1))
+        return model.decode(source, torch.tensor([words.read] * rows, device=device))
+    ids_BT = ids_1S.expand(rows, -1)
+    if isinstance(model, DecoderClassifier):
+        return model(ids_BT, Lengths(torch.full((rows,), len(words.ids), device=device)))
+    return model(ids_BT)
 
 
 def explained(loaded: Loaded, output: Tensor | dict[str, Tensor]) -> Tensor:

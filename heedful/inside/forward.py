@@ -1,4 +1,4 @@
-"""One pass through a model: its scores, and what goes into and comes out of every block.
+"""One pass through a model: its outputs, and what goes into and comes out of every block.
 
 The residual stream of a shell is the input of its first block, then the output of each block.
 """
@@ -15,14 +15,11 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, NotFinite
 from ..interop.loaded import Loaded
-from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
+from ..models.base.shells import Decoder, Encoder
 from ..parts.blocks import Stack
-from ..parts.places import Lengths, Source
 from .hooks import Hook, hooked
-from .look.inputs import InputTokens, places_for, reading
 from .look.layers import attending_shells
-
-Output = Tensor | dict[str, Tensor]  # of an encoder, by the names of its heads
+from .model_inputs import ModelInput, forward
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,10 @@ class BlockCall:
 
 @dataclass
 class Pass:
-    """One input through a model: the calls of the blocks of each shell, in order, and the output."""
+    """One input through a model: the calls of the blocks of each shell, in order, and the outputs."""
 
     calls: dict[str, list[BlockCall]] = field(default_factory=dict)  # by shell: encoder, decoder, or ""
-    output: Output | None = None
+    outputs: dict[str, Tensor] = field(default_factory=dict)  # a decoder's "logits", or those of every head
 
     def stream(self, shell: str) -> list[Tensor]:
         """The residual stream [T, D] before the first block and after each."""
@@ -47,13 +44,12 @@ class Pass:
         return [each[0] for each in (calls[0].args[0], *(call.output_BTD for call in calls))]
 
 
-def run_once(loaded: Loaded, words: InputTokens) -> Pass:
+def run_once(loaded: Loaded, given: ModelInput) -> Pass:
     """One input through the model, without gradients."""
-    with torch.no_grad(), recorded_blocks(loaded.model) as found:
-        found.output = output_of(loaded, words)
-    outputs = found.output.values() if isinstance(found.output, dict) else [found.output]
-    if not all(torch.isfinite(each).all() for each in outputs):
-        raise NotFinite("the scores of this model are not finite: `heedful doctor` names the weights")
+    with recorded_blocks(loaded.model) as found:
+        found.outputs = forward(loaded.model, given)
+    if not all(torch.isfinite(each).all() for each in found.outputs.values()):
+        raise NotFinite("the outputs of this model are not finite: `heedful doctor` names the weights")
     return found
 
 
@@ -64,7 +60,7 @@ def recorded_blocks(model: nn.Module) -> Iterator[Pass]:
     for name, shell in attending_shells(model).items():
         if isinstance(shell.stack, Stack):
             calls = found.calls[name] = []
-            for block in dict.fromkeys(shell.stack.blocks):  # ALBERT calls one block many times
+            for block in shell.stack.blocks:
 
                 def record(args: Any, output: Tensor, block: Any = block, calls: Any = calls) -> None:
                     calls.append(BlockCall(block, args, output))
@@ -72,26 +68,6 @@ def recorded_blocks(model: nn.Module) -> Iterator[Pass]:
                 hooks.append(Hook(block, after=record))
     with hooked(hooks):
         yield found
-
-
-def output_of(loaded: Loaded, words: InputTokens, rows: int = 1) -> Any:
-    """What the model says about an input: scores [B, T, V], or those of every head of an encoder.
-
-    rows: copies of the input side by side; an encoder-decoder reads the source once for all of them.
-    """
-    model, reader = loaded.model, reading(loaded, words.text)
-    device = next(model.parameters()).device
-    ids_1S = torch.tensor([words.ids], device=device)
-    if isinstance(model, EncoderDecoder):
-        assert isinstance(reader, EncoderDecoder)
-        source = reader.read(ids_1S, places_for(model, words.ids))
-        if rows > 1:
-            source = Source(source.vectors_BSD.expand(rows, -1, -1))
-        return model.decode(source, torch.tensor([words.read] * rows, device=device))
-    ids_BT = ids_1S.expand(rows, -1)
-    if isinstance(model, DecoderClassifier):
-        return model(ids_BT, Lengths(torch.full((rows,), len(words.ids), device=device)))
-    return model(ids_BT)
 
 
 def written_shell(model: nn.Module) -> str:
@@ -102,9 +78,6 @@ def written_shell(model: nn.Module) -> str:
 def stack_of(loaded: Loaded, shell: str) -> Stack:
     """The blocks of a shell, if they have a residual stream."""
     shells: dict[str, Encoder | Decoder] = attending_shells(loaded.model)
-    if shell not in shells:
-        names = " or ".join(name for name in shells if name)
-        raise BadInput(f"this {loaded.architecture} has no {shell}: choose {names or 'no shell'}")
     stack = shells[shell].stack
     if not isinstance(stack, Stack):
         raise BadInput(

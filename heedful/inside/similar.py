@@ -25,10 +25,11 @@ from .forward import run_once, stack_of, written_shell
 from .look.attention import look
 from .look.drawing import Drawing
 from .look.heat_maps import heat_map
-from .look.inputs import InputTokens, given, refuse_size, tokens_of
+from .look.inputs import InputTokens, given, reading, refuse_size, tokens_of
 from .look.layers import attending_shells
 from .look.sheets import Sheet, sheets
 from .look.steps import table
+from .model_inputs import ModelInput
 
 # Layers
 
@@ -135,7 +136,7 @@ def streams_of(
     found = []
     for i, text in enumerate(texts):
         words = read_only(loaded, text) if targets is None else given(loaded, text, targets[i])
-        stream = run_once(loaded, words).stream(shell)
+        stream = run_once(loaded, ModelInput(words, reading(loaded, text))).stream(shell)
         found.append([each.mean(0, keepdim=True) if over == "texts" else each for each in stream])
     return found
 
@@ -245,7 +246,8 @@ def log_probabilities(loaded: Loaded, text: str, target: str | None) -> tuple[li
     scored = words.answers or words.ids[1:]
     if not scored:
         raise BadInput("the text has one token, and the first is given, not scored: give a longer text")
-    logits_TV = run_once(loaded, words).output[0, : len(scored)]  # type: ignore[index]
+    outputs = run_once(loaded, ModelInput(words, reading(loaded, text))).outputs
+    logits_TV = outputs["logits"][: len(scored)]
     numbers_T1 = torch.tensor(scored, device=logits_TV.device)[:, None]
     found_T = logits_TV.double().log_softmax(-1).gather(-1, numbers_T1)[:, 0].cpu()
     names = labels((loaded.target_tokenizer if words.answers else None) or loaded.tokenizer, scored)

@@ -20,6 +20,7 @@ from heedful.data.images.files import png_bytes
 from heedful.data.images.prepare import normal, ready_file
 from heedful.errors import BadInput
 from heedful.inside.look import images as look_images
+from heedful.inside.rollout import rollout
 from heedful.models import vit
 from heedful.runs import setup, trainer
 from heedful.tasks import image_classify, recipe
@@ -383,7 +384,7 @@ def test_bad_pictures_can_be_dropped_and_are_counted(tmp_path, capsys):
 def test_the_rollout_is_the_product_of_layers_with_their_residuals():
     a, b = (torch.rand(2, 4, 4).softmax(-1) for _ in range(2))
     eye = torch.eye(4)
-    found = look_images.rollout([a, b]).float()
+    found = rollout([a, b]).float()
     torch.testing.assert_close(found, (b.mean(0) + eye) / 2 @ ((a.mean(0) + eye) / 2))
     torch.testing.assert_close(found.sum(-1), torch.ones(4))
     row = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25], *[[0.2, 0.4, 0.0, 0.2, 0.2]] * 4])

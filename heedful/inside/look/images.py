@@ -1,14 +1,11 @@
 """Looking at an image: the attention of a Vision Transformer, drawn over the image.
 
 What is drawn is the attention of what the label is read off: the row of the class token, or, where all
-patches are averaged, the mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all
-layers: every layer passes on half of what a token was and half of what it attended to, R = A'_L ... A'_1 with
-A' = (A + I) / 2, A being the mean of the layer's heads.
+patches are averaged, the mean of their rows. The rollout (inside/rollout.py) follows it through all layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +21,7 @@ from ...interop.loaded import Loaded
 from ...models.vit import ViTConfig
 from ...parts.watch import watch
 from ...tasks.image_classify import HEADS, scores
+from ..rollout import rollout
 from .drawing import Drawing
 from .heads import Head, choose, information
 from .layers import paths_of
@@ -35,16 +33,6 @@ ACROSS = 6  # panels side by side
 HEAT = np.array(FRAME, np.float64)  # the color of what is looked at, over the picture in pale gray
 PALE, STRONG = 0.55, 0.9
 FINE = 4  # pixels of the overlay for each one of a small picture
-
-
-def rollout(layers: Sequence[Tensor]) -> Tensor:
-    """[T, T]: how much of each token at the start has reached each token at the end. layers: [H, T, T] each,
-    in order."""
-    eye = torch.eye(layers[0].shape[-1], dtype=torch.float64)
-    found = eye
-    for weights_HTT in layers:
-        found = (weights_HTT.double().mean(0) + eye) / 2 @ found
-    return found
 
 
 def patch_attention(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
