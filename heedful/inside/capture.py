@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from ..interop.loaded import Loaded
 from ..models.base.shells import WithHeads
-from ..parts.view import View
 from ..parts.watch import Records, watch
 from .hooks import Hook, hooked
-from .look.layers import kinds_of, mask_of, paths_of
+from .look.layers import kinds_of, paths_of
 from .model_inputs import ModelInput, forward, labels_of
 from .stacks import stacks_of
 from .sublayer import plain, projections_of, residual_of, sublayer_hooks, sublayer_of
@@ -35,7 +34,7 @@ class TraceSource:
 
     def again(self) -> dict[str, Tensor]:
         """The outputs of the same pass."""
-        return Context().run(capture, self, ())[2]
+        return Context().run(capture, self, {}).outputs
 
     def detail(self, which: str, layer: int) -> LayerDetail:
         """The exact inside of one layer's attention, by one more pass with all layers watched.
@@ -77,15 +76,24 @@ class TraceSource:
         projections = []
         if sublayer is not None:
             inputs = sublayer.normed_TD, sublayer.source_SD
-            projections = [projections_of(attention, h + 1, *inputs) for h in range(attention.heads)]
+            heads, slots = range(1, attention.heads + 1), scores.shape[-1]
+            projections = [projections_of(attention, head, *inputs, slots) for head in heads]
         scale = 1.0 if dot is None else dot[2]
         return LayerDetail(weights[0], dots[0], scores[0], scale, bias, added, sublayer, projections)
 
 
-Captured = tuple[dict[tuple[str, int], LayerAttention], dict[tuple[str, int], Tensor], dict[str, Tensor]]
+@dataclass(frozen=True)
+class Captured:
+    """What one watched pass leaves."""
+
+    attention: dict[tuple[str, int], LayerAttention]
+    streams: dict[tuple[str, int], Tensor]
+    masks: dict[tuple[str, int], Tensor]  # bool [1 or H, T, S]; layers with the same one share it
+    columns: dict[tuple[str, int], list[int]]  # whose column is whose, where keys are fewer than tokens
+    outputs: dict[str, Tensor]
 
 
-def capture(source: TraceSource, kinds: tuple[str, ...]) -> Captured:
+def capture(source: TraceSource, kinds: dict[str, Kind]) -> Captured:
     """One watched pass: the attention of some kinds, the residual streams, and the outputs."""
     model = source.loaded.model
     streams: dict[tuple[str, int], Tensor] = {}
@@ -94,13 +102,21 @@ def capture(source: TraceSource, kinds: tuple[str, ...]) -> Captured:
     def keep(at: str, kind: str, x: Tensor) -> Tensor | None:
         if at not in paths:
             return None
-        return x[0].to("cpu", torch.float16) if kind == "weights" else plain(x[0])
+        kept = x[0].to("cpu", torch.float16) if kind == "weights" else x[0].cpu()
+        return kept if kind in ("weights", "allowed") else plain(kept)
 
     hooks = stream_hooks(model, streams) if kinds else []
-    with source.editing(), hooked(hooks), watch(model, QKV, keep=keep) as records:
+    with source.editing(), hooked(hooks), watch(model, ("allowed", *QKV), keep=keep) as records:
         outputs = {name: plain(x) for name, x in forward(model, source.given).items()}
     attention = {key: attention_of(records, path) for path, key in paths.items()}
-    return attention, streams, outputs
+    masks: dict[tuple[str, int], Tensor] = {}
+    columns = {}
+    for path, key in paths.items():
+        mask = records[path].allowed[-1]
+        masks[key] = next((known for known in masks.values() if torch.equal(known, mask)), mask.clone())
+        if len(kinds[key[0]].across) != mask.shape[-1]:
+            columns[key] = torch.atleast_2d(records[path].k_pos[-1])[0].tolist()
+    return Captured(attention, streams, masks, columns, outputs)
 
 
 def attention_of(records: Records, path: str) -> LayerAttention:
@@ -134,19 +150,6 @@ def trace_kinds(loaded: Loaded, given: ModelInput) -> dict[str, Kind]:
         paths = paths_of(model, which)
         heads: Any = model.get_submodule(paths[1])
         found[which] = Kind(*labels_of(loaded, given, which), len(paths), heads.heads)
-    return found
-
-
-def masks_of(model: nn.Module, kinds: dict[str, Kind]) -> dict[tuple[str, int], Tensor]:
-    """Which keys each query may attend to, layer by layer; layers with one mask share its table."""
-    tables: dict[Any, Tensor] = {}
-    found = {}
-    for which, kind in kinds.items():
-        for layer in range(1, kind.layers + 1):
-            mask, T, S = mask_of(model, which, layer), len(kind.down), len(kind.across)
-            if (mask, T, S) not in tables:
-                tables[mask, T, S] = View(mask, T, S).allowed(1).expand(1, 1, T, S)[0, 0]
-            found[which, layer] = tables[mask, T, S]
     return found
 
 

@@ -44,7 +44,7 @@ from .look.layers import kinds_of, mask_of, paths_of
 from .model_inputs import forward, input_of
 from .no_positions import without_positions
 from .stacks import stacks_of
-from .sublayer import ORDERS
+from .sublayer import ORDERS, residual_of
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -208,13 +208,12 @@ class EditSession:
         heads, longest = one.heads, max(one.query, one.key)
         for layer, attention in self.attentions(heads, one.spelling):
             if isinstance(attention, Lookup):
-                raise BadInput(
-                    f"{one.spelling}: a {self.name} looks up one query at a time: use zero or scale"
-                )
+                raise BadInput(f"{one.spelling}: a {self.name} has no blocks of attention: use zero or scale")
             which = self.kind(heads.which, one.spelling)
-            allowed = View(mask_of(self.network, which, layer), longest, longest).allowed(attention.heads)
-            allowed_HTS = allowed.expand(1, attention.heads, longest, longest)[0]
-            if which != "cross" and not allowed_HTS[:, one.query - 1, one.key - 1].all():
+            mask = View(mask_of(self.network, which, layer), longest, longest).allowed(attention.heads)
+            allowed_HTS = mask.expand(1, attention.heads, longest, longest)[0]
+            rows = slice(None) if heads.head is None else slice(heads.head - 1, heads.head)
+            if which != "cross" and not allowed_HTS[rows, one.query - 1, one.key - 1].all():
                 raise BadInput(f"{one.spelling}: query {one.query} may not see key {one.key}: it is masked")
         self.change_weights(heads, one.spelling, lambda view, weights: forced(view, weights, one))
 
@@ -226,15 +225,13 @@ class EditSession:
             return self.patch_stream(one, one.place, seen)
         for layer, attention in self.attentions(one.place, one.spelling):
             if isinstance(attention, Lookup):
-                raise BadInput(
-                    f"{one.spelling}: a {self.name} looks up one query at a time: use zero or scale"
-                )
+                raise BadInput(f"{one.spelling}: a {self.name} has no blocks of attention: use zero or scale")
             columns = columns_of(attention, one.place.head)
             vectors_TX = seen.sublayer(one.place.which, layer).heads_TX
             check_position(one, len(vectors_TX))
 
-            def keep_view(args: Any, attention: nn.Module = attention) -> None:
-                self.views[attention] = args[1]
+            def keep_view(args: Any, layer: nn.Module = attention) -> None:
+                self.views[layer] = args[1]
 
             def before(
                 args: Any, attention: Any = attention, v: Tensor = vectors_TX, c: slice = columns
@@ -243,7 +240,9 @@ class EditSession:
                 x[..., c] = put(x[..., c], self.views[attention], v[:, c], one)
                 return (x, *args[1:])
 
-            self.hooks += [Hook(attention, keep_view), Hook(attention.out, before)]
+            path = paths_of(self.network, self.kind(one.place.which, one.spelling))[layer]
+            residual: Any = residual_of(self.network, path, self.name)
+            self.hooks += [Hook(residual.layer, keep_view), Hook(attention.out, before)]
 
     def patch_stream(self, one: Patch, place: StreamPlace, seen: Trace) -> None:
         vectors_TD = seen.stream(place.shell, place.layer)

@@ -47,7 +47,8 @@ def input_of(
     if loaded.kind not in (ImageEncoder, Captioner):
         if not isinstance(text, str):
             raise BadInput(f"this {loaded.architecture} reads texts, not images: give it a text")
-        return ModelInput(given(loaded, text, target, most), reading(loaded, text))
+        reader = reading(loaded, text)
+        return ModelInput(given(loaded, text, target, most), None if reader is loaded.model else reader)
     if isinstance(text, str):
         raise BadInput(f"a {loaded.architecture} reads images, not text: give the pixels of an image")
     how = preprocessing or loaded.preprocessing

@@ -52,7 +52,7 @@ def without_positions(models: Sequence[nn.Module]) -> Iterator[None]:
     """Take positions from models in this thread, as long as the block lasts."""
     found = [one for model in models for one in holders(model)]
     if models and not found:
-        raise BadInput("positions:none: this model has no positions, its order enters in other ways")
+        raise BadInput("positions:none: this model has no positions to take away")
     with LOCK:
         for one in found:
             if not USERS.get(one):  # beside the module's own, which keeps its name and its weights

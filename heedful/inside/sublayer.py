@@ -45,7 +45,8 @@ class Sublayer:
 class Projections:
     """What one head computes q, k and v from: q = normed W_q^T + bias_q, and so on.
 
-    `changed` says what happens to q and k afterwards: "rotated", "normalized", both, or nothing.
+    `changed` says what else happens: queries and keys are "normalized" or "rotated", keys and values are
+    "compressed" (several tokens become one).
     """
 
     normed_TD: Tensor = field(repr=False)
@@ -85,7 +86,7 @@ def sublayer_hooks(residual: Any, attention: Watchable, caught: dict[str, Tensor
 
     hooks = [
         Hook(residual, lambda args: catch("x_TD", args[0]), lambda _, y: catch("after_TD", y)),
-        Hook(attention, inputs),
+        Hook(residual.layer, inputs),
         Hook(residual.dropout, None, lambda _, y: catch("added_TD", y)),
     ]
     out = getattr(attention, "out", None)
@@ -107,8 +108,13 @@ def sublayer_of(residual: nn.Module, caught: dict[str, Tensor]) -> Sublayer:
 
 
 @torch.no_grad()
-def projections_of(attention: Any, head: int, normed_TD: Tensor, source_SD: Tensor) -> Projections:
-    """The rows of W_q, W_k and W_v for one head, counted from 1; grouped heads share keys and values."""
+def projections_of(
+    attention: Any, head: int, normed_TD: Tensor, source_SD: Tensor, slots: int
+) -> Projections:
+    """The rows of W_q, W_k and W_v for one head, counted from 1; grouped heads share keys and values.
+
+    slots: how many keys there are.
+    """
     shared = (head - 1) * attention.kv_heads // attention.heads
     found: dict[str, Any] = {}
     for name, h, heads, letter in (
@@ -123,6 +129,7 @@ def projections_of(attention: Any, head: int, normed_TD: Tensor, source_SD: Tens
         found[f"bias_{letter}_{axis}"] = None if bias is None else plain(bias[rows])
     changed = ["normalized"] if not isinstance(attention.query_norm, nn.Identity) else []
     changed += ["rotated"] if type(attention.position).rotate is not Position.rotate else []
+    changed += ["compressed"] if slots != len(source_SD) else []
     return Projections(normed_TD, source_SD, changed=tuple(changed), **found)
 
 

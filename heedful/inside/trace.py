@@ -27,7 +27,7 @@ from ..data.images.preprocessing import Preprocessing
 from ..errors import BadInput, NotFinite
 from ..interop.loaded import Loaded
 from ..parts.watch import is_edited
-from .capture import TraceSource, capture, masks_of, trace_kinds
+from .capture import Captured, TraceSource, capture, trace_kinds
 from .edit_spellings import Edit, ForceHead, HeadChoice, MaskToken, Patch, parsed
 from .edits import HeadMeans, edit, mask_id
 from .look.heat_maps import Panel, small_multiples
@@ -36,7 +36,7 @@ from .look.steps import Steps, find
 from .model_inputs import ModelInput, forward, input_of
 from .sublayer import Projections, Sublayer, plain
 from .trace_file import read_trace, write_trace
-from .trace_parts import Kind, LayerAttention, LayerDetail
+from .trace_parts import Kind, LayerDetail
 from .weights_hash import hash_of_weights
 
 MOST = 1024  # tokens
@@ -57,17 +57,15 @@ class Trace:
         self,
         words: InputTokens,
         kinds: dict[str, Kind],
-        attention: dict[tuple[str, int], LayerAttention],
-        streams: dict[tuple[str, int], Tensor],
-        masks: dict[tuple[str, int], Tensor],
-        outputs: dict[str, Tensor],
+        captured: Captured,
         agreement: float,
         facts: dict[str, Any],
         source: TraceSource | None = None,
         details: dict[tuple[str, int], LayerDetail] | None = None,
     ) -> None:
         self.words, self.kinds, self.agreement = words, kinds, agreement
-        self.attention, self.streams, self.masks, self.outputs = attention, streams, masks, outputs
+        self.attention, self.streams, self.outputs = captured.attention, captured.streams, captured.outputs
+        self.masks, self.columns = captured.masks, captured.columns
         self.facts, self.source = facts, source
         self.details = details or {}
 
@@ -97,9 +95,18 @@ class Trace:
             raise BadInput(f"there is no block {layer}: the {shell} has a stream from 0 to {last}")
         return self.streams[shell, layer]
 
-    def allowed(self, which: str, layer: int) -> Tensor:
-        """Which keys each query may attend to, [T, S]."""
-        return self.masks[self.key(which, layer)]
+    def allowed(self, which: str, layer: int, head: int | None = None) -> Tensor:
+        """Which keys each query may attend to, [T, S]; without a head, in any of a layer's heads."""
+        mask = self.masks[self.key(which, layer)]
+        if head is None:
+            return mask.any(0)
+        return mask[self.place(which, head) % len(mask)]
+
+    def keys(self, which: str, layer: int) -> list[str]:
+        """The labels of a layer's keys: those of `kinds`, or the last token of each compressed one."""
+        key = self.key(which, layer)
+        across = self.kinds[key[0]].across
+        return [across[place] for place in self.columns[key]] if key in self.columns else across
 
     @property
     def logits(self) -> Tensor | None:
@@ -148,7 +155,7 @@ class Trace:
             head=head,
             query=t + 1,
             word=kind.down[t],
-            keys=kind.across,
+            keys=self.keys(which, layer),
             q_K=found.q_HTK[h, t],
             k_SK=found.k_HSK[h],
             v_SL=found.v_HSL[h],
@@ -156,7 +163,7 @@ class Trace:
             scale=detail.scale,
             scaled_S=detail.scores_HTS[h, t],
             bias_S=None if detail.bias_HTS is None else detail.bias_HTS[h, t],
-            allowed_S=self.masks[key][t],
+            allowed_S=self.allowed(which, layer, head)[t],
             weights_S=detail.weights_HTS[h, t],
             added_L=None if detail.added_HTL is None else detail.added_HTL[h, t],
         )
@@ -301,17 +308,17 @@ def trace(
     source = TraceSource(loaded, masked(loaded, given, changes), editing)
     kinds = trace_kinds(loaded, source.given)
     check_places(changes, kinds)
-    attention, streams, outputs = capture(source, tuple(kinds))
-    if not all(torch.isfinite(one.weights_HTS).all() for one in attention.values()):
+    found = capture(source, kinds)
+    if not all(torch.isfinite(one.weights_HTS).all() for one in found.attention.values()):
         raise NotFinite(
             "the attention of this model is not finite: `heedful doctor` names the weights that are not"
         )
     with editing():
-        agreement = disagreement(forward(loaded.model, source.given), outputs)
-    facts = facts_of(loaded, outputs) | {"edits": [one.spelling for one in changes]}
-    outputs = {name: x for name, x in outputs.items() if x.numel() <= KEPT_LOGITS}
-    masks = masks_of(loaded.model, kinds)
-    return Trace(source.given.words, kinds, attention, streams, masks, outputs, agreement, facts, source)
+        agreement = disagreement(forward(loaded.model, source.given), found.outputs)
+    facts = facts_of(loaded, found.outputs) | {"edits": [one.spelling for one in changes]}
+    small = {name: x for name, x in found.outputs.items() if x.numel() <= KEPT_LOGITS}
+    captured = replace(found, outputs=small)
+    return Trace(source.given.words, kinds, captured, agreement, facts, source)
 
 
 def masked(loaded: Loaded, given: ModelInput, edits: Sequence[Edit]) -> ModelInput:

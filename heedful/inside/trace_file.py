@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 from ..files import one_line, write_bytes
+from .capture import Captured
 from .look.inputs import InputTokens
 from .sublayer import Projections, Sublayer
 from .trace_parts import Kind, LayerAttention, LayerDetail
@@ -43,6 +44,7 @@ def write_trace(seen: Trace, path: Path, details: dict[tuple[str, int], LayerDet
         "agreement": seen.agreement,
         "facts": seen.provenance,
         "masks": [[which, layer, number_of[id(mask)]] for (which, layer), mask in seen.masks.items()],
+        "columns": [[*key, places] for key, places in seen.columns.items()],
         "details": [[*key, *described(detail)] for key, detail in details.items()],
     }
     # safetensors refuses tensors that share memory
@@ -92,9 +94,10 @@ def read_trace(path: Path) -> dict[str, Any]:
     outputs = {name.removeprefix("output."): x for name, x in tensors.items() if name.startswith("output.")}
     masks = {(which, layer): tensors[f"mask.{number}"] for which, layer, number in about["masks"]}
     details = {(row[0], row[1]): read_detail(tensors, *row) for row in about["details"]}
-    found = {"words": words, "kinds": kinds, "attention": attention, "streams": streams, "masks": masks}
-    more = {"agreement": about["agreement"], "facts": about["facts"], "details": details}
-    return {**found, "outputs": outputs, **more}
+    columns = {(which, layer): places for which, layer, places in about["columns"]}
+    captured = Captured(attention, streams, masks, columns, outputs)
+    found = {"words": words, "kinds": kinds, "captured": captured, "details": details}
+    return {**found, "agreement": about["agreement"], "facts": about["facts"]}
 
 
 def read_detail(

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from .positions.base import index_of
 from .view import View
 
-KINDS = ("weights", "scores", "bias", "q", "k", "v")
+KINDS = ("weights", "scores", "bias", "allowed", "q", "k", "v")
 
 Change = Callable[
     [str, Tensor], Tensor
@@ -49,6 +49,7 @@ class Record:
     weights: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)  # before bias, mask and softmax
     bias: list[Tensor] = field(default_factory=list)  # what positions add to scores; empty where they do not
+    allowed: list[Tensor] = field(default_factory=list)  # which keys a query may see, [1 or B, 1 or H, T, S]
     q: list[Tensor] = field(default_factory=list)
     k: list[Tensor] = field(default_factory=list)
     v: list[Tensor] = field(default_factory=list)
@@ -77,7 +78,7 @@ class Watcher:
         path = self.paths[layer]
         record = self.records[path]
         for kind in self.wanted:
-            tensor = tensors.get(kind)
+            tensor = tensors.get(kind) if kind != "allowed" else allowed_by(view, tensors["weights"])
             if tensor is None:
                 continue
             kept: Tensor | None = tensor.detach()
@@ -85,6 +86,14 @@ class Watcher:
             if kept is not None:
                 getattr(record, kind).append(kept.clone() if kind in "kv" else kept)  # a cache may write on
         record.k_pos.append(index_of(view.k_pos))
+
+
+def allowed_by(view: View, weights_BHTS: Tensor | None) -> Tensor:
+    """What a view lets each head see, with all its queries and keys."""
+    assert weights_BHTS is not None
+    H, T, S = weights_BHTS.shape[1:]
+    allowed = view.allowed(H)
+    return allowed.expand(*allowed.shape[:-2], T, S)
 
 
 class Editor(Protocol):
@@ -148,11 +157,12 @@ def watch(
     change: Change | None = None,
     keep: Keep | None = None,
 ) -> Iterator[Records]:
-    """Record the attention weights of `model`, and what `also` names among "scores", "bias", "q", "k", "v".
+    """Record the attention weights of `model`, and what `also` names.
 
-    change: given a module path and the weights [B, H, T, S] of one call, returns the weights that are used
-    instead, and recorded. keep: given a module path, a kind and a tensor, returns what is recorded of the
-    tensor, or None for nothing.
+    also: among "scores", "bias", "allowed" (which keys a query may see), "q", "k" and "v". change: given a
+    module path and the weights [B, H, T, S] of one call, returns the weights that are used instead, and
+    recorded. keep: given a module path, a kind and a tensor, returns what is recorded of the tensor, or None
+    for nothing.
     """
     also = (also,) if isinstance(also, str) else also
     for kind in also:

@@ -1,12 +1,20 @@
 """trace: one input through a model, everything captured once and by the model's own modules."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from helpers import before_cases, caption_cases, long_cases, tiny
 from helpers.look_cases import imported
 
+from heedful.data.images.preprocessing import Preprocessing
 from heedful.errors import BadInput
 from heedful.inside.look.attention import look
 from heedful.inside.trace import Trace, trace
+from heedful.interop.loaded import Loaded
+from heedful.models import vit
 
 TEXT = "the cat sat on the mat"
 FAMILIES = ("gpt2", "llama", "bert", "transformer")
@@ -109,3 +117,109 @@ def test_what_does_not_exist_is_refused(loaded, traces):
         seen.stream("decoder", 3)
     with pytest.raises(BadInput, match="at most 3 are shown"):
         trace(loaded["gpt2"], TEXT, most=3)
+
+
+# Other models
+
+
+def loaded_of(entry, special=None):
+    file, config = entry
+    name = file.__name__.split(".")[-1]
+    special = {"pad": 0, "bos": 1, "eos": 2, "decoder_start": 1} if special is None else special
+    return Loaded(name, config, tiny.build(entry, torch.float32), None, special)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong", "convs2s"])
+def test_a_recurrent_model_shows_its_attention_and_says_why_no_stream(name, tmp_path):
+    seen = trace(loaded_of(before_cases.EVERY[name]), "5 3 8 4 7", "6 7 8")
+    assert list(seen.kinds) == ["cross"] and seen.agreement == 0
+    steps = seen.steps("cross", 1, 1, 2)
+    torch.testing.assert_close(steps.masked_S.softmax(-1), steps.weights_S)
+    with pytest.raises(BadInput, match="no residual stream"):
+        seen.stream("decoder", 0)
+    with pytest.raises(BadInput, match="no residual block"):
+        seen.sublayer("cross", 1)
+    seen.save(tmp_path / "a", whole=True)
+    assert Trace.load(tmp_path / "a").steps("cross", 1, 1, 2).as_json() == steps.as_json()
+
+
+@pytest.mark.parametrize("name", ["lstm", "seq2seq"])
+def test_a_model_without_attention_is_refused_in_a_sentence(name):
+    with pytest.raises(BadInput, match=f"this {name} has no attention to look at"):
+        trace(loaded_of(before_cases.EVERY[name]), "5 3 8 4 7")
+
+
+def test_the_tokens_of_an_image_are_its_patches():
+    pixels_HWC = np.random.default_rng(3).integers(0, 256, (12, 12, 3), np.uint8)
+    seen = trace(loaded_of((vit, tiny.VIT), {}), pixels_HWC, preprocessing=Preprocessing())
+    assert seen.kinds["self"].down == ["[CLS]", *(f"{row},{column}" for row in "123" for column in "123")]
+    assert seen.weights("self", 2, 3).shape == (10, 10) and seen.logits.shape == (5,)
+    assert seen.stream("encoder", 2).shape == (10, 12)
+    torch.testing.assert_close(seen.weights("encoder", 1, 1), seen.weights("self", 1, 1))
+    with pytest.raises(BadInput, match="reads images"):
+        trace(loaded_of((vit, tiny.VIT), {}), "a text")
+
+
+def test_the_words_of_a_caption_attend_to_patches():
+    config = replace(caption_cases.CONFIG, source="grid")
+    special = {"pad": 0, "bos": 1, "eos": 2, "decoder_start": 1}
+    one = Loaded("captioner", config, caption_cases.built("grid").float().eval(), None, special)
+    pixels_HWC = np.zeros((config.image_size, config.image_size, config.channels), np.uint8)
+    seen = trace(one, pixels_HWC, "5 6 7", preprocessing=Preprocessing(channels=config.channels))
+    assert seen.kinds["cross"].down == ["5", "6", "7", "2"] and seen.kinds["cross"].across[0] == "1,1"
+    assert trace(one, pixels_HWC, preprocessing=Preprocessing(channels=config.channels)).words.answers
+
+
+def test_compressed_keys_are_named_by_their_last_token(tmp_path):
+    seen = trace(loaded_of(long_cases.LONG["compressed only"]), "5 3 8 4 7 9 2")
+    assert seen.keys("self", 1) == ["5", "8", "9"] and seen.keys("self", 2) == seen.kinds["self"].across
+    assert seen.weights("self", 1, 1).shape == (7, 3) and len(seen.steps("self", 1, 1, 7).keys) == 3
+    assert "compressed" in seen.projections("self", 1, 1).changed
+    assert seen.thumbnails("self").shape == (2, 3, 7, 7)
+    seen.save(tmp_path / "a")
+    assert Trace.load(tmp_path / "a").keys("self", 1) == ["5", "8", "9"]
+
+
+def test_heads_may_have_masks_of_their_own():
+    seen = trace(loaded_of(long_cases.LONG["strided, by head"]), "5 3 8 4 7 9 2 4 6")
+    first, second = (seen.allowed("self", 1, head) for head in (1, 2))
+    assert not torch.equal(first, second)
+    assert torch.equal(seen.allowed("self", 1), first | second | seen.allowed("self", 1, 3))
+    for head in (1, 2, 3):
+        assert not seen.weights("self", 1, head)[~seen.allowed("self", 1, head)].any()
+
+
+# Memory and threads
+
+
+def test_a_trace_keeps_no_more_than_its_numbers(loaded, traces):
+    """Weights at 2 bytes, the mask once, queries, keys, values, streams and logits at 4."""
+    seen, c = traces["gpt2"], loaded["gpt2"].config
+    T = len(seen.words.ids)
+    qkv = 3 * c.layers * T * c.width * 4
+    streams, logits = (c.layers + 1) * T * c.width * 4, T * c.vocab * 4
+    assert seen.nbytes == c.layers * c.heads * T * T * 2 + T * T + qkv + streams + logits
+    for layer in (1, 2, 1):
+        seen.detail("self", layer)
+    assert len(seen.details) <= 2
+
+
+def test_large_logits_are_computed_again_when_they_are_needed(loaded, traces, monkeypatch):
+    monkeypatch.setattr("heedful.inside.trace.KEPT_LOGITS", 7)
+    seen = trace(loaded["gpt2"], TEXT)
+    assert seen.outputs == {}
+    assert torch.equal(seen.logits, traces["gpt2"].logits)
+
+
+def test_traces_in_several_threads_do_not_mix(loaded, traces):
+    texts = [TEXT, "a dog", "the fish ate the cat", "on the mat"]
+    alone = [trace(loaded["gpt2"], text).stream("decoder", 2) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        together = [one.stream("decoder", 2) for one in pool.map(lambda t: trace(loaded["gpt2"], t), texts)]
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in loaded["gpt2"].model.modules())
+
+
+def test_a_notebook_shows_all_heads(traces):
+    picture = traces["transformer"]._repr_html_()
+    assert picture.startswith("<svg") and "layer 3, head 2" in picture
