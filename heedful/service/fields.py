@@ -15,6 +15,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from reprlib import repr as short
@@ -117,52 +118,79 @@ def check_depth(found: Any) -> None:
 # Fields.
 
 
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A type as values are checked against it. Hints are taken apart once, and not for every request."""
+
+    hint: Any  # without notes
+    notes: tuple[Any, ...]  # what a value is checked for beside its type
+    origin: Any  # list, dict, Literal or Union, where it is one of those
+    parts: tuple[Shape, ...]  # the members of a union, or what a list or an object holds
+
+
+def shape_of(hint: Any) -> Shape:
+    hint, notes = bare(hint)
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        origin, parts = typing.Union, tuple(with_notes(member, notes) for member in parts)
+    inner = parts[-1:] if origin in (list, dict) else parts if origin is typing.Union else ()
+    checks = tuple(note for note in notes if not isinstance(note, str))
+    return Shape(hint, checks, origin, tuple(shape_of(part) for part in inner))
+
+
+@cache
+def shapes_of(kind: type) -> dict[str, tuple[Shape, bool]]:
+    """The fields of a dataclass: their types, and whether a request needs them."""
+    hints = hints_of(kind)
+    return {field.name: (shape_of(hints[field.name]), is_required(field)) for field in fields(kind)}
+
+
 def read(kind: type[T], given: dict[str, Any], limits: Limits, where: str = "") -> T:
     """A request of this kind, every field checked; fields that it does not have are refused."""
-    hints, known = hints_of(kind), {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    known = shapes_of(kind)
     for name in given:
         if name not in known:
             raise HttpError(400, f'there is no field "{shown(name)}"{nearest(name[:60], known)}', shown(name))
     found = {}
-    for name, field in known.items():
+    for name, (shape, required) in known.items():
         if name in given:
-            found[name] = value_of(hints[name], given[name], where + name, limits)
-        elif is_required(field):
+            found[name] = value_of(shape, given[name], where + name, limits)
+        elif required:
             raise HttpError(400, f'"{where}{name}" is missing', where + name)
     return kind(**found)
 
 
-def value_of(hint: Any, given: Any, name: str, limits: Limits) -> Any:
+def value_of(shape: Shape, given: Any, name: str, limits: Limits) -> Any:
     """A value of this type, checked."""
-    hint, notes = bare(hint)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return one_of(hint, notes, given, name, limits)
-    if not fits(hint, given):
+    if shape.origin is typing.Union:
+        return one_of(shape, given, name, limits)
+    hint, notes = shape.hint, shape.notes
+    if not fits(shape, given):
         raise HttpError(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
     for note in notes:
         check_note(note, hint, notes, given, name, limits)
-    return inside(hint, given, name, limits)
+    return inside(shape, given, name, limits)
 
 
-def one_of(hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> Any:
+def one_of(shape: Shape, given: Any, name: str, limits: Limits) -> Any:
     """The first member of a union that fits."""
-    members = typing.get_args(hint)
     refused: HttpError | None = None
-    for member in members:
-        if fits(bare(member)[0], given):
+    for member in shape.parts:
+        if fits(member, given):
             try:
-                return value_of(with_notes(member, notes), given, name, limits)
+                return value_of(member, given, name, limits)
             except HttpError as error:
                 refused = error  # another member may take it: texts or numbers
     if refused is not None:
         raise refused
-    kinds = " or ".join(described(bare(m)[0], notes, limits) for m in members if m is not type(None))
+    members = [member.hint for member in shape.parts if member.hint is not type(None)]
+    kinds = " or ".join(described(hint, shape.notes, limits) for hint in members)
     raise HttpError(400, f'"{name}" must be {kinds}, not {short(given)}', name)
 
 
-def fits(hint: Any, given: Any) -> bool:
+def fits(shape: Shape, given: Any) -> bool:
     """Whether a value is of this type, from the outside."""
-    origin = typing.get_origin(hint)
+    hint, origin = shape.hint, shape.origin
     if origin is Literal:
         return any(type(given) is type(choice) and given == choice for choice in typing.get_args(hint))
     if hint is type(None):
@@ -180,30 +208,30 @@ def fits(hint: Any, given: Any) -> bool:
     return isinstance(given, list) if origin is list else hint is Any
 
 
-def inside(hint: Any, given: Any, name: str, limits: Limits) -> Any:
+def inside(shape: Shape, given: Any, name: str, limits: Limits) -> Any:
     """A value with what is in it checked as well."""
-    origin = typing.get_origin(hint)
+    hint, origin = shape.hint, shape.origin
     if origin is list:
-        (item,) = typing.get_args(hint)
+        (item,) = shape.parts
         if are_plain(item, given, limits):
             return given
         return [value_of(item, one, f"{name}[{number}]", limits) for number, one in enumerate(given)]
     if origin is dict:
-        _, item = typing.get_args(hint)
+        (item,) = shape.parts
         return {key: value_of(item, one, f"{name}.{shown(key)}", limits) for key, one in given.items()}
-    if is_dataclass(hint):
-        return read(typing.cast(Any, hint), given, limits, f"{name}.")
     if hint is str:
         try:
             given.encode()
         except UnicodeEncodeError:
             raise HttpError(400, f'"{name}" holds half a character (a lone surrogate)', name) from None
+    if is_dataclass(hint):
+        return read(typing.cast(Any, hint), given, limits, f"{name}.")
     return hint(given) if hint in (int, float) else given
 
 
-def are_plain(item: Any, given: list[Any], limits: Limits) -> bool:
+def are_plain(item: Shape, given: list[Any], limits: Limits) -> bool:
     """Whether these are whole numbers in their range: tokens are many, and checked at once."""
-    if bare(item)[0] is not int or not given or set(map(type, given)) != {int}:
+    if item.hint is not int or not given or set(map(type, given)) != {int}:
         return False
     try:
         for extreme in (min(given), max(given)):
@@ -213,7 +241,7 @@ def are_plain(item: Any, given: list[Any], limits: Limits) -> bool:
     return True
 
 
-def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> None:
+def check_note(note: Any, hint: Any, notes: Sequence[Any], given: Any, name: str, limits: Limits) -> None:
     """Check a number's range, and the size of a text or a list."""
     if isinstance(note, Range) and hint in (int, float) and given not in note:
         raise HttpError(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
@@ -231,7 +259,7 @@ def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, li
             raise HttpError(400, f'"{name}" needs at least {note.least} {what}', name)
 
 
-def described(hint: Any, notes: list[Any], limits: Limits) -> str:
+def described(hint: Any, notes: Sequence[Any], limits: Limits) -> str:
     """What a field takes, in words."""
     if typing.get_origin(hint) is Literal:
         return " or ".join(json.dumps(choice) for choice in typing.get_args(hint))

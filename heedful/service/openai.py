@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ..models.base.settings import Range
-from .fields import HttpError, Most, Pattern, read, shown
+from .fields import HttpError, Most, Pattern, read, shapes_of, shown
 from .limits import Limits
 
 Text = Annotated[str, Most("characters")]
@@ -177,7 +177,7 @@ def read_request(kind: type, body: dict[str, Any], limits: Limits) -> tuple[Any,
 
 def without_others(kind: type, body: dict[str, Any], prefix: str) -> list[str]:
     """Take out the fields that a dataclass does not have, and return those that nobody knows."""
-    known = {field.name for field in fields(kind)}
+    known = shapes_of(kind)
     ignored = []
     for name in [name for name in body if name not in known]:
         value, whole = body.pop(name), prefix + name
