@@ -33,10 +33,10 @@ class Reply:
         """The answer in one piece."""
         return self.part(self.kind, choices) | {"usage": usage}
 
-    def chunk(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """A piece of the answer."""
+    def start_of_chunks(self) -> str:
+        """What all pieces of the answer begin with, up to their choices."""
         kind = "chat.completion.chunk" if self.kind == "chat.completion" else self.kind
-        return self.part(kind, choices) | ({"usage": usage} if self.counts else {})
+        return to_json(self.part(kind, [])).removesuffix("]}")
 
     def part(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         fingerprint = None if self.seed is None else f"seed-{self.seed}"
@@ -125,9 +125,11 @@ def embedding_reply(name: str, vectors: list[str], encoded: bool, tokens: int) -
     return {"object": "list", "data": data, "model": name, "usage": usage}
 
 
-def server_sent(message: dict[str, Any] | str) -> bytes:
+to_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def server_sent(text: str) -> bytes:
     """A message of a stream."""
-    text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
     return f"data: {text}\n\n".encode("utf-8", "replace")
 
 
@@ -136,6 +138,7 @@ async def streamed(
 ) -> AsyncIterator[bytes]:
     """The answer as a stream of server-sent events, chunk by chunk. What ends it is sent at once."""
     usage: dict[str, int] = {}
+    start, end = reply.start_of_chunks(), '], "usage": null}' if reply.counts else "]}"
     begun: set[int] = set()
     held = b""  # the last chunk of an answer, which waits for what follows
     chat = isinstance(asked, ChatRequest)
@@ -147,9 +150,9 @@ async def streamed(
         event["first"] = event["index"] not in begun
         begun.add(event["index"])
         choice = chat_choice(event, logprobs, "delta") if chat else completion_choice(event, logprobs)
-        held += server_sent(reply.chunk([choice]))
+        held += server_sent(f"{start}{to_json(choice)}{end}")
         if not event.get("finish"):
             yield held
             held = b""
-    counts = server_sent(reply.chunk([], usage)) if reply.counts else b""
+    counts = server_sent(f'{start}], "usage": {to_json(usage)}}}') if reply.counts else b""
     yield held + counts + server_sent("[DONE]")
