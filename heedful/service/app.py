@@ -258,16 +258,16 @@ def make_app(
         """This description, in OpenAPI 3.1."""
         return JSONResponse(described)
 
-    every = [
+    signs = [
         route("/health", health, service, "GET"),
         route("/ready", ready, service, "GET"),
         route("/metrics", figures, service, "GET"),
         route("/openapi.json", description, service, "GET"),
-        *routes,
     ]
     service.locked = bool(access.key)
-    described = describe(every, service.limits, service.locked)
+    described = describe([*signs, *routes], service.limits, service.locked)
     handlers = {HTTPException: no_route}
+    every = [*routes, *signs]  # those that are called most come first: they are looked at in turn
     inner = Starlette(routes=every, lifespan=service.lifespan, exception_handlers=handlers)
     inner.router.redirect_slashes = False
     return Application(service, Guard(inner, access), note)

@@ -175,16 +175,18 @@ def value_of(shape: Shape, given: Any, name: str, limits: Limits) -> Any:
 def one_of(shape: Shape, given: Any, name: str, limits: Limits) -> Any:
     """The first member of a union that fits."""
     refused: HttpError | None = None
-    for member in shape.parts:
-        if fits(member, given):
-            try:
-                return value_of(member, given, name, limits)
-            except HttpError as error:
-                refused = error  # another member may take it: texts or numbers
+    members = [member for member in shape.parts if fits(member, given)]
+    if len(members) > 1 and isinstance(given, list):  # of texts or of numbers: the first one shows
+        members.sort(key=lambda member: not all(fits(member.parts[0], one) for one in given[:1]))
+    for member in members:
+        try:
+            return value_of(member, given, name, limits)
+        except HttpError as error:
+            refused = error
     if refused is not None:
         raise refused
-    members = [member.hint for member in shape.parts if member.hint is not type(None)]
-    kinds = " or ".join(described(hint, shape.notes, limits) for hint in members)
+    hints = [member.hint for member in shape.parts if member.hint is not type(None)]
+    kinds = " or ".join(described(hint, shape.notes, limits) for hint in hints)
     raise HttpError(400, f'"{name}" must be {kinds}, not {short(given)}', name)
 
 
