@@ -27,7 +27,7 @@ LONGEST, OVERLAP, ANSWER = 384, 128, 30
 
 def can(model: Model) -> bool:
     """Whether it is an encoder with a head for the span of an answer."""
-    return model.kind is Encoder and "span" in model.heads
+    return model.kind is Encoder and "span" in model.output_heads
 
 
 @overload

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def can(model: Model) -> bool:
     """Whether it is a run that learned to choose."""
-    head = model.kind is DecoderClassifier or (model.kind is Encoder and "classify" in model.heads)
+    head = model.kind is DecoderClassifier or (model.kind is Encoder and "classify" in model.output_heads)
     return head and model.task == "choose"
 
 

@@ -37,8 +37,8 @@ Judgment = Label | ScoredLabels | SingleScore
 def can(model: Model) -> bool:
     """Whether it has a head for labels, and is not a run that learned to choose with it."""
     if model.kind is ImageEncoder:
-        return bool({"classify", "classify_mean"} & set(model.heads))
-    head = model.kind is DecoderClassifier or (model.kind is Encoder and "classify" in model.heads)
+        return bool({"classify", "classify_mean"} & set(model.output_heads))
+    head = model.kind is DecoderClassifier or (model.kind is Encoder and "classify" in model.output_heads)
     return head and model.task != "choose"
 
 

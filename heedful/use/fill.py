@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def can(model: Model) -> bool:
     """Whether it is an encoder with a head for masked tokens."""
-    return model.kind is Encoder and "masked_lm" in model.heads
+    return model.kind is Encoder and "masked_lm" in model.output_heads
 
 
 @overload

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def can(model: Model) -> bool:
     """Whether it is an encoder with a head for the arcs of a tree."""
-    return model.kind is Encoder and "arcs" in model.heads
+    return model.kind is Encoder and "arcs" in model.output_heads
 
 
 @overload

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def can(model: Model) -> bool:
     """Whether it has a head for tags."""
-    return model.kind is Encoder and "tag" in model.heads
+    return model.kind is Encoder and "tag" in model.output_heads
 
 
 @overload

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...decode.greedy import greedy
@@ -54,7 +55,8 @@ def heads(p: Patient) -> Finding:
             weights_NHTS = torch.stack([trace[path] for trace in traces])
             finite = finite and bool(torch.isfinite(weights_NHTS).all())
             judge_layer(found, weights_NHTS, mask_of(p.model, which, layer), f"{which} {layer}")
-            found.silent += silent_heads(p.model.get_submodule(path), f"{which} {layer}")
+            silent = silent_heads(p.model.get_submodule(path))
+            found.silent += [f"{which} {layer}.{h + 1}" for h in silent]
     idle = len(found.dead) + len(found.uniform) + len(found.twins) + len(found.silent)
     summary = [f"{idle} of {found.total} idle"]
     summary += [f"all queries attend to one key: {some(found.dead)}"] if found.dead else []
@@ -68,30 +70,72 @@ def heads(p: Patient) -> Finding:
 
 
 def judge_layer(found: HeadStates, weights_NHTS: Tensor, mask: Mask, where: str) -> None:
-    """Note the idle heads of a layer. Queries that see fewer than three keys have little choice, and do not
-    count."""
+    """Note the idle heads of a layer."""
     length, keys = weights_NHTS.shape[-2:]
     allowed_TS = View(mask, length, keys).allowed(1).expand(1, 1, length, keys)[0, 0]
-    choice_T = allowed_TS.sum(-1)
-    free = choice_T >= 3
-    found.total += weights_NHTS.shape[1]
-    if not free.any():
-        return
-    weights_NHTS = weights_NHTS[:, :, free].double()
-    place_H = weights_NHTS.mean((0, 2)).amax(-1)
-    spread_H = (entropy(weights_NHTS) / choice_T[free].log2()).mean((0, 2))
-    names = [f"{where}.{h + 1}" for h in range(len(place_H))]
-    idle = set()
-    for h, name in enumerate(names):
-        if place_H[h] >= IDLE or spread_H[h] >= IDLE:
-            idle.add(h)
-            (found.dead if place_H[h] >= IDLE else found.uniform).append(name)
-    for a, b in combinations(sorted(set(range(len(names))) - idle), 2):
-        if (weights_NHTS[:, a] - weights_NHTS[:, b]).abs().sum(-1).mean() / 2 < TWINS:
-            found.twins.append(f"{names[a]} and {names[b]}")
+    use = LayerUse()
+    for weights_HTS in weights_NHTS:
+        use.add(weights_HTS, allowed_TS)
+    names = [f"{where}.{h + 1}" for h in range(weights_NHTS.shape[1])]
+    found.total += len(names)
+    found.dead += [names[h] for h in use.dead()]
+    found.uniform += [names[h] for h in use.uniform()]
+    found.twins += [f"{names[a]} and {names[b]}" for a, b in use.twins()]
 
 
-def silent_heads(layer: nn.Module, where: str) -> list[str]:
+class LayerUse:
+    """What the heads of a layer do with several texts. Queries that see fewer than three keys have little
+    choice, and do not count."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.place_HS = torch.zeros(0, 0, dtype=torch.double)  # attention to each place, summed
+        self.spread_H = torch.zeros(0, dtype=torch.double)  # share of the largest entropy, summed
+        self.apart_HH = torch.zeros(0, 0, dtype=torch.double)  # attention in which two heads differ, summed
+
+    def add(self, weights_HTS: Tensor, allowed_TS: Tensor) -> None:
+        """One more text."""
+        choice_T = allowed_TS.sum(-1)
+        free_T = choice_T >= 3
+        weights_HTS = weights_HTS[:, free_T].double()
+        H, rows, S = weights_HTS.shape
+        if not self.rows:
+            self.place_HS, self.spread_H = weights_HTS.new_zeros(H, S), weights_HTS.new_zeros(H)
+            self.apart_HH = weights_HTS.new_zeros(H, H)
+        wider = max(S, self.place_HS.shape[1])
+        parts = (self.place_HS, weights_HTS.sum(1))
+        self.place_HS = torch.stack([F.pad(part, (0, wider - part.shape[1])) for part in parts]).sum(0)
+        self.spread_H = self.spread_H + (entropy(weights_HTS) / choice_T[free_T].log2()).sum(-1)
+        flat_HN = weights_HTS.flatten(1)
+        self.apart_HH = self.apart_HH + torch.cdist(flat_HN, flat_HN, p=1) / 2
+        self.rows += rows
+
+    def dead(self) -> list[int]:
+        """Heads whose queries all attend to one key."""
+        return [h for h in self.heads() if self.place_share(h) >= IDLE]
+
+    def uniform(self) -> list[int]:
+        """Heads that give all keys the same attention."""
+        return [h for h in self.heads() if self.place_share(h) < IDLE and self.spread_share(h) >= IDLE]
+
+    def twins(self) -> list[tuple[int, int]]:
+        """Pairs of equal attention, of heads that are in use."""
+        used = sorted(set(self.heads()) - {*self.dead(), *self.uniform()})
+        return [(a, b) for a, b in combinations(used, 2) if self.apart_HH[a, b] / self.rows < TWINS]
+
+    def heads(self) -> range:
+        return range(len(self.spread_H) if self.rows else 0)
+
+    def place_share(self, h: int) -> float:
+        """The largest share of attention that one place gets."""
+        return float(self.place_HS[h].max() / self.rows)
+
+    def spread_share(self, h: int) -> float:
+        """The share of the largest entropy."""
+        return float(self.spread_H[h] / self.rows)
+
+
+def silent_heads(layer: nn.Module) -> list[int]:
     """Heads whose values or output weights are 0, next to those of the other heads."""
     if not isinstance(layer, MultiHeadAttention):
         return []
@@ -102,7 +146,7 @@ def silent_heads(layer: nn.Module, where: str) -> list[str]:
         bias_G = layer.value.bias.detach().float().unflatten(0, (layer.kv_heads, -1)).norm(dim=-1)
         read_H = read_H + bias_G.repeat_interleave(layer.heads // layer.kv_heads)
     size_H = read_H * out_HDL.flatten(1).norm(dim=-1)
-    return [f"{where}.{h + 1}" for h, size in enumerate(size_H) if size < SILENT * size_H.median()]
+    return torch.nonzero(size_H < SILENT * size_H.median())[:, 0].tolist()
 
 
 def some(names: list[str]) -> str:

@@ -48,8 +48,13 @@ def information(weights_TS: Tensor) -> float:
     0 if attention is uniform, or the same for all queries; log2 T if every query attends to a key of its own.
     This is the measure of "best" where no reference alignment exists.
     """
-    weights_TS = weights_TS.double()
-    return float(entropy(weights_TS.mean(0)) - entropy(weights_TS).mean())
+    return float(informations(weights_TS))
+
+
+def informations(weights_NTS: Tensor) -> Tensor:
+    """The same of each of several tables."""
+    weights_NTS = weights_NTS.double()
+    return entropy(weights_NTS.mean(-2)) - entropy(weights_NTS).mean(-1)
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -59,7 +64,12 @@ def entropy(weights: Tensor) -> Tensor:
 
 def sharpness(weights_TS: Tensor) -> float:
     """The mean of each query's largest weight: 1 if every query attends to a single key."""
-    return float(weights_TS.max(-1).values.mean())
+    return float(sharpnesses(weights_TS))
+
+
+def sharpnesses(weights_NTS: Tensor) -> Tensor:
+    """The same of each of several tables."""
+    return weights_NTS.amax(-1).mean(-1)
 
 
 def habits(weights_TS: Tensor) -> dict[str, float]:
