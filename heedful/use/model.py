@@ -191,4 +191,284 @@ class Model:
     embed = embed.embed
     look_at = look.look_at
     look = look.look
+    trace = trace.trace
     heads = heads.heads
+
+    @cached_property
+    def can(self) -> tuple[str, ...]:
+        """The methods that this model has a use for."""
+        return tuple(name for name, ability in ABILITIES.items() if ability.can(self))
+
+    def check_can(self, what: str) -> None:
+        """Refuse what this kind of model does not do, and say what it does."""
+        if not ABILITIES[what].can(self):
+            refuse_stage(Path(self.folder), self.architecture, what)
+            able = f"it can {listed(self.can)}"
+            raise BadInput(f"{self.folder} is {IN_WORDS[self.kind]}, which cannot {what}; {able}")
+
+    def unknown_words(self, texts: list[str]) -> list[list[str]]:
+        """Of each text, the words that the model does not know and reads all alike: none, if it reads
+        letters.
+
+        >>> load("runs/toy").unknown_words(["the cat sleeps", "the zebra sleeps"])
+        [[], ['zebra']]
+        """
+        if getattr(self.config, "input", "") == "characters":
+            return [[] for _ in texts]
+        if "fill" in self.can:
+            return [self.wording.blanked(text).unknown for text in texts]
+        read = (
+            self.wording.source
+            if self.task == "summarize"
+            else lambda some: tokenize(self.wording.reads, some)
+        )
+        return [row.unknown for row in read(texts)]
+
+    # What was loaded
+
+    @property
+    def architecture(self) -> str:
+        """The file in heedful/models that builds it."""
+        return self.loaded.architecture
+
+    @property
+    def config(self) -> Any:
+        """Its sizes."""
+        return self.loaded.config
+
+    @property
+    def model(self) -> nn.Module:
+        """The network itself."""
+        return self.loaded.model
+
+    @property
+    def output_heads(self) -> Any:
+        """The prediction heads of an encoder, by name; none of any other network."""
+        return getattr(self.model, "heads", {})
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What it reads texts by."""
+        return self.loaded.tokenizer
+
+    @property
+    def target_tokenizer(self) -> Tokenizer | None:
+        """What it writes texts by, if that is another one."""
+        return self.loaded.target_tokenizer
+
+    @property
+    def special(self) -> dict[str, int]:
+        """Numbers of tokens with a meaning: pad, bos, eos, decoder_start."""
+        return self.loaded.special
+
+    @property
+    def parameter_count(self) -> int:
+        """How many weights it has, each counted once."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.model.parameters()).device
+
+    # What follows from it, made when it is first needed
+
+    @cached_property
+    def kind(self) -> type:
+        """What sort of model it is: one of the types of `IN_WORDS`."""
+        return self.loaded.kind
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """What a run was trained for, and how; nothing is known of any other model."""
+        return recipe_of(Path(self.folder)) if self.own else None
+
+    @property
+    def task(self) -> str:
+        """What a run was trained for; "" for any other model."""
+        return "" if self.recipe is None else self.recipe.task
+
+    @cached_property
+    def wording(self) -> Wording:
+        """How texts become its numbers, and back."""
+        if self.recipe is not None and self.task == "summarize":
+            return ArticleWording(self.loaded, self.folder, self.recipe.data)
+        own = self.own and not is_borrowed(Path(self.folder))
+        return (RunWording if own else FolderWording)(self.loaded, self.folder)
+
+    def decoding(self, command: str, given: Mapping[str, Any], beam: int | None = None) -> DecodingOptions:
+        """The options of a command: those that were given, and otherwise what the folder's settings say.
+
+        beam: a width that goes before that of the folder.
+        """
+        said, vocab = self.loaded.generation, tokens_of(self.config) or 0
+        folder = None if said is None else as_options(said, vocab) | ({} if beam is None else {"beam": beam})
+        how = options_from(command, given, folder)
+        if said is not None and how.folder_settings == "use":
+            refuse_unknown(said, self.folder, how.sample, (how.beam or 1) > 1)
+        return how
+
+    @cached_property
+    def reads_trees(self) -> bool:
+        """Whether it translates parsed texts only: its positions come from syntax."""
+        return needs_tree(self.model)
+
+    @cached_property
+    def vocab(self) -> Vocabulary:
+        """The vocabulary of a run that reads sentences word by word."""
+        from ..tasks.words import vocab_in
+
+        return vocab_in(Path(self.folder))
+
+    @cached_property
+    def spelled(self) -> SpelledVocab | None:
+        """The same vocabulary, if the model reads letters; None of any other model."""
+        letters = self.own and getattr(self.config, "input", "") == "characters"
+        return self.vocab if letters and isinstance(self.vocab, SpelledVocab) else None
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """How pictures are made ready for it."""
+        if self.recipe is not None and self.recipe.data.image_size != self.config.image_size:
+            raise BadInput(
+                f"{self.folder} reads {self.config.image_size} pixels a side, and its recipe says "
+                f"{self.recipe.data.image_size}: put back its own"
+            )
+        if self.loaded.preprocessing is None:
+            raise BadInput(
+                f"{self.folder} has no {PREPROCESSOR}, which says how pictures are made ready: put it there"
+            )
+        return self.loaded.preprocessing
+
+    def read_picture(self, file: str) -> np.ndarray:
+        """The picture of a file as the model reads it: pixels [H, W, C], 0 to 255."""
+        return self.fit_picture(read_image(file, self.preprocessing.on_white), file)
+
+    def fit_picture(self, pixels_HWC: np.ndarray, name: str) -> np.ndarray:
+        """The same of a picture that was read. name: what an error calls it."""
+        pixels_HWC, side = self.preprocessing.fit(pixels_HWC), self.config.image_size
+        if pixels_HWC.shape[:2] != (side, side):
+            height, width = pixels_HWC.shape[:2]
+            raise BadInput(
+                f"{name} becomes {height} x {width} pixels by the {PREPROCESSOR} of {self.folder}, and the "
+                f"model reads {side} x {side}: crop the picture, or mend size and crop_size there"
+            )
+        return pixels_HWC
+
+    @cached_property
+    def classifier(self) -> RunClassifier | FolderClassifier:
+        """How texts are read and scored for their labels."""
+        return classifier_of(self)
+
+    @cached_property
+    def question_reader(self) -> SpanReader:
+        """How questions and their contexts are read."""
+        return answer.reader_of(self)
+
+    @cached_property
+    def choice_reader(self) -> ChoiceReader:
+        """How texts and the ways to go on from them are read."""
+        return choose.reader_of(self)
+
+    @cached_property
+    def sentences(self) -> Sentences | None:
+        """How a folder of sentence-transformers turns texts into vectors; None of any other model."""
+        found = self.loaded.sentences
+        if isinstance(found, UnreadSentences):
+            raise BadInput(found.why)
+        return found
+
+    @cached_property
+    def sentence_reader(self) -> Tokenizer | None:
+        """The tokenizer of such a folder."""
+        return embed.sentence_reader(self)
+
+    @cached_property
+    def writing(self) -> FastModel:
+        """The network as it writes, made ready at the first text."""
+        network: Any = self.model
+        if self.quantize:  # torchao has kernels of its own
+            return FastModel(network)
+        return for_decoding(network, self.weights)
+
+    def check_weights(self) -> None:
+        """Refuse what would do nothing, and what is not known."""
+        if self.weights not in WEIGHTS:
+            raise BadInput(f'weights are {", ".join(WEIGHTS)}, not "{self.weights}"')
+        if self.weights == "fp32":
+            return
+        weight = next(self.model.parameters())
+        if weight.device.type != "cpu" or weight.dtype != torch.float32:
+            raise BadInput(
+                f'weights="{self.weights}" is for writing on a CPU from float32, and the model is '
+                f"{weight.dtype} on {weight.device}: leave out one of them"
+            )
+        if WRITERS.keys().isdisjoint(self.can):
+            described = IN_WORDS[self.kind]
+            raise BadInput(
+                f'{self.folder} is {described}, which writes nothing: leave out weights="{self.weights}"'
+            )
+        if not has_attention_cache(self.model):  # type: ignore[arg-type]
+            raise BadInput(
+                f'weights="{self.weights}" is for blocks of attention, and a {self.architecture} has none: '
+                f"leave it out"
+            )
+
+    # How it looks
+
+    def __repr__(self) -> str:
+        able = listed(self.can) or "nothing"
+        size = f"{self.parameter_count:,} parameters"
+        return f"<heedful {self.architecture} from {self.folder}: {size}, can {able}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a small table."""
+        tokenizers = [one for one in (self.tokenizer, self.target_tokenizer) if one is not None]
+        sizes = " to ".join(f"{one.get_vocab_size():,}" for one in tokenizers)
+        rows = {
+            "model": self.folder,
+            "architecture": f"{self.architecture}, {IN_WORDS[self.kind]}",
+            "parameters": f"{self.parameter_count:,}",
+            "vocabulary": sizes or "no tokenizer",
+            "device": str(self.device),
+            "can": ", ".join(self.can) or "nothing",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(row)}</td></tr>" for name, row in rows.items())
+        return f"<table>{cells}</table>"
+
+
+def is_borrowed(run: Path) -> bool:
+    """Whether the vocabulary of a run came with a model that is not heedful's own."""
+    return read_json(inside(run, "config.json")).get("vocabulary") == BORROWED
+
+
+def recipe_of(run: Path) -> Recipe:
+    """What a run was asked, without the facts that were noted beside it."""
+    with naming(run / "recipe.json"):
+        found = read_json(inside(run, "recipe.json"))
+        found.pop("facts", None)
+        return from_json(found)
+
+
+WRITERS: dict[str, WritingAbility] = {
+    "translate": translate,
+    "summarize": summarize,
+    "generate": generate,
+    "caption": caption,
+}
+ABILITIES: dict[str, Ability] = {
+    "translate": translate,
+    "summarize": summarize,
+    "caption": caption,
+    "generate": generate,
+    "stream": stream,
+    "score": score,
+    "fill": fill,
+    "classify": classify,
+    "choose": choose,
+    "answer": answer,
+    "tag": tag,
+    "parse": parse,
+    "embed": embed,
+    "look": look,
+}
