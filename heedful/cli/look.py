@@ -4,7 +4,8 @@ For a translator, rows are the words of the translation and columns those of the
 or an encoder, rows and columns are the tokens of the text. Without --layer and --head, it prints a table of
 all heads and the most informative head as a heat map; the picture shows all heads. --query prints the
 computation of one row: its score with every key, the scaling, the mask, the softmax and the weighted values.
---positions shows the position encoding.
+--positions shows the position encoding, --lens what every layer would predict, and --rollout the attention
+through all layers.
 
 For an image model, TEXT is the name of an image file. The picture shows the attention of the class token over
 the image, layer by layer and through all layers (rollout). For a captioning model, it shows the attention of
@@ -16,6 +17,7 @@ Examples: heedful look runs/demo "Their small cat was a fast animal.";
 heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
 heedful look runs/demo "Their small cat was a fast animal." --query chat;
 heedful look runs/demo "Their small cat was a fast animal." --by norm --head best;
+heedful look runs/demo "Their small cat was a fast animal." --lens;
 heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
 heedful look --positions sinusoidal --width 512 --length 50 --output sinusoidal.png;
 heedful look runs/image-classify cat.png; heedful look runs/caption photo.png;
@@ -41,8 +43,10 @@ from .shared.terminal import check_free, drawable, say
 
 if TYPE_CHECKING:
     from ..corpora.phrasebook.pair import Pair
+    from ..inside.lens import Lens
     from ..inside.look.attention import Look
     from ..inside.look.captions import CaptionLook
+    from ..inside.rollout import Rollout
     from ..interop.loaded import Loaded
 
 FORMATS = (".svg", ".png")
@@ -97,6 +101,14 @@ class LookOptions:
     """Print the computation of one row, given as its word or its number from 1. The best head is shown
     unless --head names another."""
 
+    lens: bool = False
+    """Show what every layer would predict if it were the last: a line for each position, with the token and
+    its probability (logit lens). With --query, show one position: ranks, norms, and what each sublayer
+    adds."""
+
+    rollout: bool = False
+    """Show how much of each token has reached each position through all layers (attention rollout)."""
+
     positions: bool = False
     """Instead of a text: draw the model's position table, its rotary angles, or the bias of its scores."""
 
@@ -111,7 +123,7 @@ class LookOptions:
 
     output: Annotated[
         str | None,
-        arg("FILE", "attention.svg or codes.svg, or the next free name; with --query or --json none"),
+        arg("FILE", "attention.svg, lens.svg and so on, or the next free name; with --query or --json none"),
     ] = None
     """Where to write the picture: a new .svg or .png file (.png needs Pillow)."""
 
@@ -145,6 +157,8 @@ def look(given: LookOptions) -> None:
     if given.positions:
         return look_at_positions(given, loaded, output)
     assert given.text is not None
+    if given.lens or given.rollout:
+        return look_through_layers(given, loaded, output)
     if isinstance(loaded.config, ViTConfig | CaptionerConfig):
         return look_at_file(given, loaded, output)
     gold = practice(Path(given.run))
@@ -179,15 +193,30 @@ def check_options(given: LookOptions) -> None:
             if getattr(given, name) is not None:
                 option = "a text" if name == "text" else f"--{name}"
                 raise BadInput(f"--positions looks at no text: leave {option} out")
+        for name in ("lens", "rollout"):
+            if getattr(given, name):
+                raise BadInput(f"--positions looks at no text: leave --{name} out")
     elif given.text is None:
         raise BadInput('look needs a TEXT, such as "Their cat was fast.": see `heedful look --help`')
     elif given.length is not None:
         raise BadInput("--length is of --positions: how many of them to draw")
+    elif given.lens or given.rollout:
+        check_through_layers(given)
     elif given.query is not None and (given.by not in (None, "weight") or given.row is not None):
         option = "row" if given.by in (None, "weight") else "by"
         raise BadInput(
             f"--query shows how the attention weights of one row are computed: leave --{option} out"
         )
+
+
+def check_through_layers(given: LookOptions) -> None:
+    """Refuse options of single heads beside --lens and --rollout, which look at all layers."""
+    if given.lens and given.rollout:
+        raise BadInput("--lens and --rollout are two views: give one of them")
+    option = "lens" if given.lens else "rollout"
+    for name in ("which" if given.lens else "query", "layer", "head", "by", "row"):
+        if getattr(given, name) is not None:
+            raise BadInput(f"--{option} looks at all layers as a whole: leave --{name} out")
 
 
 def with_tree(text: str, file: str) -> str:
@@ -259,6 +288,36 @@ def show(text: str) -> None:
     print(drawable(text), flush=True)
 
 
+# All layers
+
+
+def look_through_layers(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
+    """What every layer would predict, or what reached each position through all layers."""
+    from ..use.model import Model
+
+    assert given.text is not None
+    model = Model(loaded, given.run, own=is_run(Path(given.run)))
+    text = given.text if given.trees is None else with_tree(given.text, given.trees)
+    query = given.query if given.lens else None
+    seen: Lens | Rollout
+    if given.lens:
+        seen = model.lens(text, given.target)
+        body = seen.text(width()) if query is None else seen.position_text(query)
+        what = "what each layer would predict"
+    else:
+        seen = model.rollout(text, given.target, which=given.which)
+        body, what = seen.text(width()), f"{seen.which}-attention through all layers"
+    if given.json:
+        picture = save(seen.picture(), output) if output else None
+        found = {"run": given.run, **seen.as_json(), "picture": picture}
+        return print(json.dumps(found, indent=2, allow_nan=False))
+    line = " → ".join(filter(None, (seen.words.text, seen.words.translation)))
+    show(f"{given.run}: {loaded.architecture}, {what}\n\n  {line}\n\n{body}")
+    if output or query is None:
+        name = "lens" if given.lens else "rollout"
+        say(f"picture: {save(seen.picture(), output or free_name(name))}")
+
+
 # Pictures
 
 
@@ -303,8 +362,8 @@ def tell_codes(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     from ..data.images.prepare import ready_file
     from ..inside.look.codes import look_at_codes
 
-    for name in ("which", "query", "target", "trees", "layer", "head", "by", "row"):
-        if getattr(given, name) is not None:
+    for name in ("which", "query", "target", "trees", "layer", "head", "by", "row", "lens", "rollout"):
+        if getattr(given, name) not in (None, False):
             raise BadInput(f"--{name} applies to attention, and {given.run} has none: leave it out")
     assert given.text is not None
     pixels_HWC = ready_file(given.text, read_run(Path(given.run))[0].data)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.images.preprocessing import Preprocessing
 from ..data.pieces import labels
 from ..errors import BadInput
 from ..interop.loaded import ImageEncoder, Loaded
@@ -218,11 +219,13 @@ def lens(
     *,
     top: int = TOP,
     most: int = MOST,
+    preprocessing: Preprocessing | None = None,
 ) -> Lens:
     """What every layer of a model would predict at every position, if it were the last.
 
-    text: a text, or the pixels of an image for a captioner. target: of an encoder-decoder, instead of its own
-    greedy translation. top: how many tokens to keep at each place. most: tokens of the text.
+    text: a text, or the pixels of an image for a captioner. target: of an encoder-decoder, instead of its
+    own greedy translation. top: how many tokens to keep at each place. most: tokens of the text.
+    preprocessing: of an image, by default as the folder says.
 
     >>> seen = lens(load("runs/toy").loaded, "the cat sleeps")
     >>> seen.layers, seen.predicted
@@ -230,7 +233,7 @@ def lens(
     """
     readout = readout_of(loaded)
     stack = stack_of(loaded, readout.shell)
-    given = input_of(loaded, text, target, most)
+    given = input_of(loaded, text, target, most, preprocessing)
     caught = Sublayers(stack)
     with hooked(caught.hooks()):
         stream = run_once(loaded, given).stream(readout.shell)

@@ -51,6 +51,7 @@ from . import (
     fill,
     generate,
     heads,
+    lens,
     look,
     parse,
     score,
@@ -192,6 +193,8 @@ class Model:
     look_at = look.look_at
     look = look.look
     trace = trace.trace
+    rollout = lens.rollout
+    lens = lens.lens
     heads = heads.heads
 
     @cached_property

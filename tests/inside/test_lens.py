@@ -1,6 +1,7 @@
 """The lens is the model itself at the last layer, contributions sum to its score, and rollout is a product of
 matrices."""
 
+import json
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 from helpers import tiny
 from helpers.look_cases import imported
 
+from heedful.cli.main import main
 from heedful.errors import BadInput
 from heedful.inside.edits import edit
 from heedful.inside.lens import grouped, lens
@@ -205,3 +207,29 @@ def test_a_rollout_of_what_is_not_there_is_refused():
     with pytest.raises(BadInput, match="has no cross-attention"):
         rollout_of(imported("gpt2"), TEXT, which="cross")
     assert rollout([torch.full((2, 3, 3), 1 / 3)]).shape == (3, 3)
+
+
+# The command
+
+
+def test_the_command_shows_layers_positions_and_rollout(runs, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    line = ["look", str(runs("translate")), "ba de fi"]
+    for more, expected in {
+        "--lens": "embedding",
+        "--lens --query 1": "sum: its score",
+        "--rollout": "cross-attention through all layers",
+        "--rollout --which encoder": "encoder-attention through all layers",
+    }.items():
+        assert main([*line, *more.split()]) == 0
+        assert expected in capsys.readouterr().out
+    assert {"lens.svg", "rollout.svg"} <= {path.name for path in tmp_path.iterdir()}
+    assert main([*line, "--lens", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["layers"]) >= 2
+    for more, expected in {
+        "--lens --head 1": "leave --head out",
+        "--rollout --query 1": "leave --query out",
+        "--lens --rollout": "give one of them",
+    }.items():
+        assert main([*line, *more.split()]) == 2
+        assert expected in capsys.readouterr().err

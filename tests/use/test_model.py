@@ -36,8 +36,11 @@ def test_every_example_in_the_documentation_of_the_model_holds(small_run, monkey
         (folder.parent / toy).symlink_to(name)
     monkeypatch.chdir(folder.parent.parent)
     heard, runner = io.StringIO(), doctest.DocTestRunner()
-    for module in pkgutil.iter_modules(heedful.use.__path__, "heedful.use."):
-        found = doctest.DocTestFinder().find(import_module(module.name), globs={"load": heedful.load})
+    inside = [f"heedful.inside.{name}" for name in ("attribute", "bootstrap", "lens", "rollout", "similar")]
+    for name in (*(m.name for m in pkgutil.iter_modules(heedful.use.__path__, "heedful.use.")), *inside):
+        module = import_module(name)
+        globs = {"load": heedful.load} | (vars(module) if name in inside else {})
+        found = doctest.DocTestFinder().find(module, globs=globs)
         for test in found:
             runner.run(test, out=heard.write)
     assert heard.getvalue() == "" and runner.summarize(verbose=False).attempted >= 20
