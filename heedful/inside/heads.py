@@ -84,7 +84,7 @@ class MeasuredHead:
                 {
                     "name": label.name,
                     "share": label.share,
-                    "baseline": label.baseline,
+                    "baseline": finite(label.baseline),
                     "interval": [finite(label.low), finite(label.high)],
                     "rows": label.rows,
                 }
