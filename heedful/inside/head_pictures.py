@@ -86,7 +86,7 @@ def cell_svg(cell: HeadCell, x: float, y: float, most: float) -> str:
     hint = clean(f"{cell.name}: {cell.importance:+.4f} (95 %: {cell.interval}){labels}")
     middle = f'x="{x + CELL / 2:g}" y="{y + CELL / 2 + 4:g}" text-anchor="middle" font-size="10"'
     return (
-        f'<g><title>{hint}</title><rect class="{side}" {place} fill-opacity="{0.75 * share:.3f}"/>'
+        f'<g><title>{hint}</title><rect class="{side}" {place} fill-opacity="{0.6 * share:.3f}"/>'
         f'<rect class="edge" {place}/><text {middle}>{short(cell.importance)}</text></g>'
     )
 
