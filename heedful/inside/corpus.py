@@ -59,15 +59,19 @@ def samples_of(
     check_model(loaded)
     if count < 2:
         raise BadInput(f"an interval needs at least 2 texts, not {count}")
+    run = None if recipe is None or folder is None else EvaluationRequest(folder, recipe)
+    if loaded.kind is ImageEncoder and (run is None or texts is not None or data is not None):
+        raise BadInput(
+            "this model reads images, whose heads are measured on the held-out images of a run only"
+        )
     longest = min([longest, *(size for size in tables(loaded) if size is not None)])
     if texts is not None:
         given: list[Text] = list(islice(texts, count))
         return made(loaded, given, "given", longest)
     if data is not None:
         return made(loaded, list(islice(texts_in(data), count)), data, longest)
-    if recipe is not None and folder is not None and recipe.task in HELD_OUT:
-        request = EvaluationRequest(folder, recipe)
-        return HELD_OUT[recipe.task](loaded, request, count, longest)
+    if run is not None and run.recipe.task in HELD_OUT:
+        return HELD_OUT[run.recipe.task](loaded, run, count, longest)
     return made(loaded, built_in(loaded, count), BUILT_IN, longest)
 
 
@@ -115,8 +119,6 @@ def made(loaded: Loaded, texts: Sequence[Text], source: str, longest: int) -> Sa
     """Texts as samples of this model."""
     if len(texts) < 2:
         raise BadInput(one_line(f"{source}: an interval needs at least 2 texts, and there are {len(texts)}"))
-    if loaded.kind is ImageEncoder:
-        raise BadInput("this model reads images: its heads are measured on the held-out images of its run")
     if isinstance(loaded.model, EncoderDecoder):
         return paired(loaded, loaded.model, texts, source, longest)
     if any(isinstance(text, tuple) for text in texts):

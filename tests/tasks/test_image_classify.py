@@ -455,6 +455,20 @@ def test_info_and_doctor_know_such_runs(place, capsys):
 # The built-in corpus
 
 
+def test_heads_are_measured_on_held_out_pictures(place, capsys):
+    run = str(place / "run")
+    model = heedful.load(run)
+    table = model.heads(count=5, points=0)
+    pixels = torch.stack([each.image_CHW for each in table.samples.samples])
+    right = torch.tensor([each.label for each in table.samples.samples])
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(image_classify.scores(model.model, pixels), right)
+    assert table.loss == pytest.approx(float(loss), rel=1e-5)
+    assert (table.samples.unit, len(table.heads)) == ("images", 4)
+    with pytest.raises(BadInput, match="held-out images of a run only"):
+        model.heads(["the cat", "the dog"])
+
+
 def test_the_corpus_is_learned_from_a_few_pictures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shapes, "COUNTS", {"train": 400, "valid": 12, "test": 9})
     words = [
