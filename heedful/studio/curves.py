@@ -6,6 +6,7 @@ that began anew gets everything again.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -22,6 +23,7 @@ from ..interop.run_files import METRICS, metrics
 
 COLUMNS = 64  # names of figures; more are left out
 LONGEST = 64  # characters of a name
+TAIL = 256  # bytes that tell a file from one that was written anew
 KEPT = 16  # files whose rows are kept
 NUMBERS = itertools.count(1)
 LARGEST = 3.4e38  # what float32 holds
@@ -36,23 +38,26 @@ class Curves:
     rows: int = 0
     read: int = 0  # bytes
     mark: int = field(default_factory=lambda: next(NUMBERS))
+    tail: bytes = b""  # the last bytes that were read
     whole: bool = False  # all that is in the file has been read
 
     def load(self) -> None:
         """Read about a megabyte of what is new; `whole` tells whether that was all."""
+        if self.end() != self.tail:
+            self.columns, self.rows, self.read, self.mark = {}, 0, 0, next(NUMBERS)
         new = metrics(self.path, self.read)
-        if new.cursor < self.read or self.goes_back(new.rows):
-            self.columns, self.rows, self.mark = {}, 0, next(NUMBERS)
-            new = metrics(self.path, 0)
-            self.read = 0
         self.whole, self.read = new.cursor == self.read, new.cursor
+        self.tail = self.end()
         for row in new.rows:
             self.add(row)
 
-    def goes_back(self, rows: list[dict[str, Any]]) -> bool:
-        """Whether the file was written anew from an earlier step on, and is longer already."""
-        first = as_number(rows[0].get("step")) if rows else math.nan
-        return bool(self.rows) and first < self.columns.get("step", array("d", [math.nan]))[-1]
+    def end(self) -> bytes:
+        """The last bytes of what was read: others stand there once the file was written anew."""
+        start = max(0, self.read - TAIL)
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(start)
+            return file.read(self.read - start)
+        return b""
 
     def add(self, row: dict[str, Any]) -> None:
         for name, value in row.items():

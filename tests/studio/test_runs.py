@@ -1,0 +1,106 @@
+"""Runs as the studio lists them, and what their training processes are told."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from helpers.studio_cases import local_studio
+
+from heedful.studio.runs import ModelFolders, id_of, parameters
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A studio of folders with odd and damaged files."""
+    root = tmp_path_factory.mktemp("odd")
+    names = ["whole", "no config", "broken json", "<img src=x onerror=pwned()>", "deep json"]
+    for name in names:
+        (root / name).mkdir()
+        (root / name / "recipe.json").write_text(json.dumps({"task": "lm"}))
+        (root / name / "config.json").write_text(json.dumps({"heedful": "gpt2", "config": {}}))
+    (root / "no config" / "config.json").unlink()
+    (root / "broken json" / "recipe.json").write_text("{")
+    (root / "broken json" / "status.json").write_text("[]")
+    (root / "deep json" / "config.json").write_text("[" * 100_000)
+    with local_studio(root) as client:
+        yield root, client
+
+
+def test_damaged_folders_are_listed_with_what_can_be_read(folders):
+    root, client = folders
+    runs = {run["name"]: run for run in client.get("/api/runs").json["runs"]}
+    assert runs.keys() == {path.name for path in root.iterdir()}
+    assert runs["whole"]["task"] == "lm" and runs["broken json"]["task"] is None
+    assert runs["no config"]["has_model"] is False and runs["deep json"]["architecture"] is None
+    for run in runs.values():
+        assert client.get(f"/api/runs/{run['id']}").json["name"] == run["name"]
+
+
+def test_a_run_is_described_once_its_model_is_loaded(studio):
+    run = studio.id("lm")
+    assert studio.get(f"/api/runs/{run}").json["config"]["heedful"] == "gpt2"
+    assert studio.post(f"/api/runs/{run}/load", {}).json["state"] == "ready"
+    assert studio.get(f"/api/runs/{run}").json["costs"]["parameters"] > 0
+    assert studio.post("/api/runs/0123456789ab/load", {}).status == 404
+    assert studio.post(f"/api/runs/{run}/load", {"now": True}).status == 400
+
+
+def test_parameters_are_counted_by_the_header(stored, tmp_path):
+    from helpers.studio_cases import load
+
+    assert parameters(stored / "lm" / "model.safetensors") == load(str(stored / "lm")).parameter_count
+    (tmp_path / "x").write_bytes(b"\xff" * 30)
+    assert parameters(tmp_path / "x") is None and parameters(tmp_path / "none") is None
+
+
+@pytest.fixture
+def trainer(folders):
+    """A process that says which signal it got, as the owner of a run."""
+    root, client = folders
+    code = (
+        "import signal, sys, time\n"
+        "for one in (signal.SIGTERM, signal.SIGUSR2):\n"
+        "    signal.signal(one, lambda number, frame: (print(number), sys.exit()))\n"
+        "print('ready', flush=True)\ntime.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    lock = root / "whole" / "lock"
+    lock.write_text(json.dumps({"pid": process.pid, "host": socket.gethostname()}))
+    yield client, id_of(root / "whole"), process, lock
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    lock.unlink()
+
+
+@pytest.mark.parametrize("order, number", [("stop", signal.SIGTERM), ("save", signal.SIGUSR2)])
+def test_the_process_that_trains_is_told(trainer, order, number):
+    client, run, process, _ = trainer
+    assert client.get(f"/api/runs/{run}").json["status"] == "running"
+    assert client.post(f"/api/runs/{run}/{order}", {}).json == {"pid": process.pid}
+    assert process.stdout.read().strip() == str(int(number))
+
+
+@pytest.mark.parametrize(
+    "owner", [{"host": "another-machine"}, {"pid": 1}, {"pid": 2**22 + 5}, {"pid": -1}, {"pid": 0}]
+)
+def test_other_processes_are_left_alone(trainer, owner, monkeypatch):
+    client, run, process, lock = trainer
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)) if number else None)
+    if owner.get("pid") == 1:
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+    lock.write_text(json.dumps({"pid": process.pid, "host": socket.gethostname()} | owner))
+    assert client.post(f"/api/runs/{run}/stop", {}).status == 409 and sent == []
+
+
+def test_ids_stay_the_same(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text("{}")
+    first, second = (ModelFolders(tmp_path).scan()[0].id for _ in range(2))
+    assert first == second == id_of(tmp_path / "a") and len(first) == 12
