@@ -110,7 +110,8 @@ def test_every_answer_closes_the_browser(studio):
 
 PATHS = [
     "..", "../..", "../runs.py", "../../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/runs.py",
-    "....//runs.py", "/etc/passwd", "%2fetc%2fpasswd", "..\\..\\runs.py", "..%5c..%5cruns.py", "main.js%00.png",
+    "....//runs.py", "/etc/passwd", "%2fetc%2fpasswd", "..\\..\\runs.py", "..%5c..%5cruns.py",
+    "main.js%00.png",
     "main.js/", "./main.js", "vendor/../../runs.py", "MAIN.JS", "~", "file:///etc/passwd", "%00", ".", "",
     "__pycache__/runs.pyc", "con", "main.js::$DATA", "index.html?x", "index.html%3fx",
 ]  # fmt: skip
