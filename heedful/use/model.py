@@ -55,6 +55,7 @@ from . import (
     look,
     parse,
     score,
+    spell,
     stream,
     summarize,
     tag,
@@ -182,6 +183,7 @@ class Model:
     generate = generate.generate
     stream = stream.stream
     beam_tree = beam_tree.beam_tree
+    spell = spell.spell
     score = score.score
     fill = fill.fill
     classify = classify.classify

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..binary import mapped
 from ..foreign import NetworkInput, Outputs
+from ..hf.token_settings import reads_special_tokens_as_text
 from ..hf.tokenizer import TOKENIZER
-from ..hf.tokenizer_files import reads_special_tokens_as_text
 from ..packages import needed
 from .file import read_head
 from .vocabulary import MODEL, VOCABULARIES

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BadInput
 from ...files import MEGABYTE, inside, naming, present, read_text, short
+from ..hf.token_settings import reads_special_tokens_as_text
 from ..hf.tokenizer import guarded, read_target, read_tokenizer
-from ..hf.tokenizer_files import reads_special_tokens_as_text
 from ..loaded import SPECIAL
 from ..run_folder import CONFIG
 

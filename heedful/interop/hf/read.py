@@ -29,8 +29,8 @@ from .image_processor import read_preprocessing
 from .languages import read_languages
 from .problem import read_problem
 from .sentences import find_sentences
+from .token_settings import reads_special_tokens_as_text
 from .tokenizer import read_target, read_tokenizer
-from .tokenizer_files import reads_special_tokens_as_text
 from .unread import refusal
 from .weights import Stored, check_tensor, find_weights, read_tensors
 

@@ -187,3 +187,11 @@ def put_ends(tokenizer: Tokenizer, settings: TokenizerSettings, bos: str | None,
     tokenizer.post_processor = processors.TemplateProcessing(
         single=single, pair=f"{single} {second}", special_tokens=ends
     )
+
+
+def reads_special_tokens_as_text(folder: Path) -> bool:
+    """Whether a folder says that a text which spells a special token is only a text."""
+    if not present(folder / TOKENIZER_CONFIG):
+        return False
+    with naming(folder / TOKENIZER_CONFIG):
+        return read_json(inside(folder, TOKENIZER_CONFIG), LIMIT).get("split_special_tokens") is True

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BadInput
-from ...files import inside, naming, present, read_json
 from ...models.base.classifying import is_taught_here
 from ...models.base.shells import Decoder, DecoderClassifier, WithHeads
 from .chat_files import chat_files
@@ -16,7 +15,7 @@ from .generation import token_ids
 from .languages import language_settings
 from .marian import Marian, marian_files
 from .sentences import Sentences
-from .token_settings import LIMIT, TOKENIZER_CONFIG
+from .token_settings import TOKENIZER_CONFIG
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER
 
 if TYPE_CHECKING:
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ..loaded import Loaded
-
-
-def reads_special_tokens_as_text(folder: Path) -> bool:
-    """Whether a folder says that a text which spells a special token is only a text."""
-    if not present(folder / TOKENIZER_CONFIG):
-        return False
-    with naming(folder / TOKENIZER_CONFIG):
-        return read_json(inside(folder, TOKENIZER_CONFIG), LIMIT).get("split_special_tokens") is True
 
 
 def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:

@@ -40,6 +40,17 @@ TABLE = [
     row("numbers for a model with a tokenizer gone", "look hf-gpt2 the",
         'this model has no tokenizer: give token numbers from 0 to 329, such as "5 3 8"',
         removed("hf-gpt2/tokenizer.json")),
+    # Tokenizers
+    row("pieces without a run", "tokenize", "tokenize needs a RUN: see `heedful tokenize --help`"),
+    row("pieces of no folder", "tokenize gone the",
+        "gone is not a folder: give a run, or a Hugging Face folder"),
+    row("pieces by a tokenizer that is gone", "tokenize hf-gpt2 the",
+        "hf-gpt2 has no tokenizer, so there is nothing to spell by", removed("hf-gpt2/tokenizer.json")),
+    row("merges of a file", "tokenize run-lm --merges --data text",
+        "--data counts the tokens of a file: leave out TEXT and --merges, or leave out --data"),
+    row("tokens of no file", "tokenize run-lm --data gone", "gone: No such file or directory"),
+    row("a text that is too long to spell", f"tokenize run-lm {'a' * 20_001}",
+        "the text has 20,001 characters; at most 20,000 are spelled: cut it"),
     # Scores and choices
     row("a translator's score without a target", "score run-translate the",
         "the text has no target after a tab"),
