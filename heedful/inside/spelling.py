@@ -254,7 +254,9 @@ class TextSpeller:
         """Words with their steps, the word of each token, and why there are none, if there are none."""
         nothing: list[int | None] = [None] * len(ids)
         try:
-            words, made, owners = [], [], []
+            words: list[WordSteps] = []
+            made: list[int] = []
+            owners: list[int | None] = []
             for part, (start, end) in self.cut(text):
                 if isinstance(part, int):  # an added token
                     made.append(part)
@@ -272,13 +274,20 @@ class TextSpeller:
             return [], nothing, "a replay gives other tokens than the library, so it would not be true"
         return words, owners, None
 
+    def number_of(self, found: int) -> int:
+        """The number of an added token, by the one that the finder gave it."""
+        number = self.tokenizer.token_to_id(str(self.finder.id_to_token(found)))
+        if number is None:
+            raise CannotReplay("an added token has no number")
+        return number
+
     def cut(self, text: str) -> Iterator[tuple[str | int, tuple[int, int]]]:
         """The words that the model reads, and between them the numbers of added tokens, with their places."""
         from tokenizers import PreTokenizedString
 
         found = self.finder.encode(text, add_special_tokens=False)
-        added = [
-            (self.tokenizer.token_to_id(self.finder.id_to_token(number)), place)
+        added: list[tuple[str | int, tuple[int, int]]] = [
+            (self.number_of(number), place)
             for number, place in zip(found.ids, found.offsets, strict=True)
             if number
         ]

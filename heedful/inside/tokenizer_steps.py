@@ -194,7 +194,7 @@ def unigram(model: dict[str, Any]) -> Replay:
             spelled = in_bytes(piece, vocab) if model.get("byte_fallback") and piece not in vocab else []
             if not known and not spelled and unknown is None:
                 raise CannotReplay("it has no token for what it does not know")
-            ids += [vocab[piece]] if known else spelled or [unknown]
+            ids += [vocab[piece]] if known else spelled or [int(unknown or 0)]
             rest = "".join(each[0] for each in fused[place:])
             pieces = [each[0] for each in fused[:place]] + ([rest] if rest else [])
             steps.append(TokenizerStep(pieces, piece, score=score))
@@ -209,7 +209,7 @@ def word_level(model: dict[str, Any]) -> Replay:
 
     def replay(word: str) -> Steps:
         name = word if word in vocab else unknown
-        if name not in vocab:
+        if name is None or name not in vocab:
             raise CannotReplay("it has no token for what it does not know")
         last = [] if name == word else [TokenizerStep([name], name)]
         return [vocab[name]], [TokenizerStep([word]), *last]

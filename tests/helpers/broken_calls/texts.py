@@ -48,7 +48,7 @@ TABLE = [
         "hf-gpt2 has no tokenizer, so there is nothing to spell by", removed("hf-gpt2/tokenizer.json")),
     row("merges of a file", "tokenize run-lm --merges --data text",
         "--data counts the tokens of a file: leave out TEXT and --merges, or leave out --data"),
-    row("tokens of no file", "tokenize run-lm --data gone", "gone: No such file or directory"),
+    row("tokens of no file", "tokenize run-lm --data gone", "gone is missing"),
     row("a text that is too long to spell", f"tokenize run-lm {'a' * 20_001}",
         "the text has 20,001 characters; at most 20,000 are spelled: cut it"),
     # Scores and choices
