@@ -16,6 +16,7 @@ RUN is a folder that `heedful train` wrote, or a Hugging Face folder. Layers and
 Examples: heedful look runs/demo "Their small cat was a fast animal.";
 heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
 heedful look runs/demo "Their small cat was a fast animal." --query chat;
+heedful look runs/demo "Their small cat was a fast animal." --edit zero:cross.3.2 --save trace.safetensors;
 heedful look runs/demo "Their small cat was a fast animal." --by norm --head best;
 heedful look runs/demo "Their small cat was a fast animal." --lens;
 heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -38,7 +40,7 @@ from ..inside.look.drawing import Drawing
 from ..inside.look.png import pillow
 from ..interop.run_folder import is_run, refuse_stage
 from ..runs.finished import open_model, read_run
-from .shared.options import Positional, arg
+from .shared.options import Positional, Repeated, arg
 from .shared.terminal import check_free, drawable, say
 
 if TYPE_CHECKING:
@@ -47,9 +49,11 @@ if TYPE_CHECKING:
     from ..inside.look.attention import Look
     from ..inside.look.captions import CaptionLook
     from ..inside.rollout import Rollout
+    from ..inside.trace import Trace
     from ..interop.loaded import Loaded
 
 FORMATS = (".svg", ".png")
+STEPS_SAVED = 64  # tokens: traces of longer texts are saved without the steps of every layer
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
 
 
@@ -109,6 +113,14 @@ class LookOptions:
     rollout: bool = False
     """Show how much of each token has reached each position through all layers (attention rollout)."""
 
+    edit: Annotated[tuple[str, ...], arg("EDIT", "none"), Repeated] = ()
+    """Change the model while it reads the text; may be given several times. zero:cross.3.2 sets the output of
+    a head to 0; uniform:, scale:, force:, patch:, drop:, mask: and positions:none are in docs/inside.md. A
+    patch names the file of a trace that --save wrote."""
+
+    save: Annotated[str | None, arg("FILE", "none")] = None
+    """Write a trace (weights, queries, keys, values, streams, logits) to a new .safetensors file."""
+
     positions: bool = False
     """Instead of a text: draw the model's position table, its rotary angles, or the bias of its scores."""
 
@@ -167,14 +179,20 @@ def look(given: LookOptions) -> None:
         head = "best"
     text = given.text if given.trees is None else with_tree(given.text, given.trees)
     how: dict[str, Any] = {"target": given.target, "which": given.which, "layer": given.layer, "head": head}
-    seen = attribute(loaded, text, by=given.by or "weight", row=given.row or "prediction", gold=gold, **how)
+    how |= {"by": given.by or "weight", "row": given.row or "prediction", "gold": gold}
+    with editing(given, loaded):
+        seen = attribute(loaded, text, **how)
+    save_trace(given, loaded, text)
     steps = seen.steps(given.query) if given.query is not None else None
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
         picture = save(seen.picture(), output) if output else None
-        found = {"run": given.run, **seen.as_json(), "query": None if steps is None else steps.as_json()}
+        found = {"run": given.run, "edits": list(given.edit), **seen.as_json()}
+        found |= {"query": None if steps is None else steps.as_json()}
         return print(json.dumps({**found, "picture": picture}, indent=2, allow_nan=False))
     show(f"{given.run}: {loaded.architecture}, {described(seen)}\n\n  {seen.sentence()}\n")
+    if given.edit:
+        show(f"under the edits {', '.join(given.edit)}\n")
     warn_of_unknown(seen)
     pair = find_pair(given.text) if gold and seen.which == "cross" else None
     seen = seen.beside(pair)
@@ -185,8 +203,43 @@ def look(given: LookOptions) -> None:
         say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
+def editing(given: LookOptions, loaded: Loaded) -> AbstractContextManager[None]:
+    """The edits of --edit; nothing without them."""
+    from ..inside.edits import edit
+
+    return edit(loaded, given.edit, traces=traces_of(given)) if given.edit else nullcontext()
+
+
+def traces_of(given: LookOptions) -> dict[str, Trace]:
+    """The traces that patches name, read from their files."""
+    from ..inside.edit_spellings import Patch, parse
+    from ..inside.trace import Trace
+
+    edits = [parse(spelling) for spelling in given.edit]
+    return {one.trace: Trace.load(one.trace) for one in edits if isinstance(one, Patch)}
+
+
+def save_trace(given: LookOptions, loaded: Loaded, text: str) -> None:
+    """Write the trace of --save."""
+    if given.save is None:
+        return
+    from ..inside.look.inputs import MOST
+    from ..inside.trace import trace
+
+    seen = trace(loaded, text, given.target, edits=given.edit, traces=traces_of(given), most=MOST)
+    seen.save(given.save, whole=all(len(kind.down) <= STEPS_SAVED for kind in seen.kinds.values()))
+
+
 def check_options(given: LookOptions) -> None:
     """Options that would do nothing are refused."""
+    if given.save is not None:
+        if Path(given.save).suffix != ".safetensors":
+            raise BadInput(one_line(f"--save {given.save}: a trace is a .safetensors file"))
+        check_free(Path(given.save))
+    other = next((name for name in ("positions", "lens", "rollout") if getattr(given, name)), None)
+    for name in ("edit", "save") if other else ():
+        if getattr(given, name):
+            raise BadInput(f"--{name} applies to attention, and --{other} shows something else: leave it out")
     if given.positions:
         idle = ("text", "target", "trees", "which", "layer", "head", "by", "row", "query")
         for name in idle:

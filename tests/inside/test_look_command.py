@@ -20,6 +20,7 @@ from heedful.errors import BadInput, NotFinite
 from heedful.inside.look import heads
 from heedful.inside.look.attention import look
 from heedful.inside.look.heads import MEASURE
+from heedful.inside.trace import Trace
 from heedful.interop.formats import load
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
@@ -208,3 +209,19 @@ def test_gpt2_of_another_seed_looks_elsewhere():
     a, b = (look(imported("gpt2", seed), TEXT, layer=1, head=1).chosen[0].weights_TS for seed in (1, 2))
     assert (a - b).abs().max() > 0.01
     assert isinstance(imported("gpt2").config, gpt2.GPT2Config)
+
+
+def test_an_edit_changes_what_is_shown_and_a_trace_is_saved(command, runs):
+    run, text = runs("translate"), "ba de fi"
+    plain = json.loads(command(run, text, "--target", "FI DE BA", "--json")[1])
+    args = (run, text, "--target", "FI DE BA", "--edit", "force:cross.1.1:2>3", "--edit", "zero:cross.1.2")
+    code, out, _ = command(*args, "--save", "a.safetensors", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["edits"] == ["force:cross.1.1:2>3", "zero:cross.1.2"]
+    assert found["heads"][0]["weights"][1] == [0.0, 0.0, 1.0] != plain["heads"][0]["weights"][1]
+    seen = Trace.load("a.safetensors")
+    assert seen.edits == found["edits"] and seen.weights("cross", 1, 1)[1].tolist() == [0.0, 0.0, 1.0]
+    code, out, _ = command(run, text, "--edit", "patch:decoder.1<a.safetensors")
+    assert code == 0 and "under the edits patch:decoder.1<a.safetensors" in out
+    assert "there is no layer 9" in command(run, text, "--edit", "zero:cross.9.1")[2]
+    assert "a trace is a .safetensors file" in command(run, text, "--save", "a.npz")[2]
