@@ -11,6 +11,7 @@ from ..inside.attribute import attribute
 from ..inside.costs import Costs, costs
 from ..inside.costs.part import Part
 from ..inside.doctor import examine
+from ..inside.drawing import drawing
 from ..inside.look.attention import Look
 from ..inside.look.heads import Head, practice
 from ..inside.look.positions import positions
@@ -25,7 +26,8 @@ def describe(model: Model, given: Given, blob: bytes) -> Work:
     """What the model is made of, and what a text of some length costs."""
     length, source = given.get("length"), given.get("source_length")
     found = costs(model.model, given.get("batch", 1), length or 32, source, given.get("precision", "fp32"))
-    yield over({"architecture": model.architecture, "can": list(model.can), "costs": costs_json(found)})
+    told = {"architecture": model.architecture, "can": list(model.can), "costs": costs_json(found)}
+    yield over(told | {"drawing": [asdict(one) for one in drawing(model.model)]})
 
 
 def costs_json(found: Costs) -> dict[str, Any]:

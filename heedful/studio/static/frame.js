@@ -1,6 +1,6 @@
 /** What stands around a page: navigation, the input, the buttons, the help. */
 import { hooks, html, setTheme, theme, useTheme } from './html.js';
-import { recorded } from './api.js';
+import { json, recorded, sentence } from './api.js';
 import { format, go, now } from './state.js';
 import { count, words } from './words.js';
 import { PAGES } from './registry.js';
@@ -19,7 +19,7 @@ export function Navigation({ name, onHelp }) {
   };
   return html`<header class="topbar">
     <span class="brand">heedful <em>studio</em></span>
-    <nav aria-label=${words.navigation} ref=${row}>${Object.keys(PAGES).map((page) => html`<a key=${page}
+    <nav aria-label=${words.navigation} ref=${row}>${Object.keys(PAGES).filter((page) => !recorded || page === name).map((page) => html`<a key=${page}
       href=${format({ ...now(), page })} aria-current=${page === name ? 'page' : undefined}
       onClick=${follow(page)}>${words.pages[page]}</a>`)}</nav>
     <span class="bar-end">
@@ -33,6 +33,13 @@ export function Navigation({ name, onHelp }) {
 function named(run) {
   const facts = [run.architecture, run.parameters && words.parameters(count(run.parameters))];
   return [run.name, ...facts].filter(Boolean).join(' · ');
+}
+
+/** The recorded example, and a way to a model of one's own. */
+function Example() {
+  const [note, setNote] = hooks.useState('');
+  const start = () => json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(() => setNote(words.demoStarted), (e) => setNote(sentence(e)));
+  return html`<span class="edits" role="status">${words.example} ${note || html`<button type="button" class="link" onClick=${start}>${words.trainDemo}</button>`}</span>`;
 }
 
 /** Which model, which text; Enter runs the text through the model. */
@@ -58,6 +65,7 @@ export function InputBar({ view, text, page }) {
       <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
         placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
     ${page?.needs === 'trace' && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
+    ${run?.kind === 'recorded' && !fixedPage && html`<${Example} />`}
     ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>
       <button type="button" class="link" onClick=${() => set({ edits: '' })}>${words.removeEdits}</button></span>`}
   </form>`;

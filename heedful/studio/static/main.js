@@ -43,7 +43,7 @@ async function open(name) {
 
 /** The text that a model is shown at first. */
 function firstText(run) {
-  return run.example ?? words.examples[run.task] ?? words.examples.other;
+  return run.text ?? words.examples[run.task] ?? words.examples.other;
 }
 
 /** A trace of the text: asked for when the page needs one. */
@@ -125,7 +125,8 @@ function App() {
   const [help, setHelp] = hooks.useState(false);
   const shown = hooks.useRef({});
   const list = useAnswer((signal) => json('/api/runs', { signal }), []);
-  const runs = list.value?.runs ?? [];
+  const found = list.value?.runs ?? [];
+  const runs = found.length ? found : [list.value?.recorded].filter(Boolean);
   const run = runs.find((one) => one.id === state.run) ?? runs.find((one) => one.has_model) ?? runs[0] ?? null;
   const opened = useAnswer(() => open(name), [name]);
   const page = modules.get(name) ?? null;

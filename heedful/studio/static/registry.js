@@ -4,6 +4,7 @@
  */
 
 export const PAGES = {
+  overview: () => import('./pages/overview.js'),
   step: () => import('./pages/step.js'),
   heads: () => import('./pages/heads.js'),
 };
