@@ -417,6 +417,7 @@ def plain(value: Any) -> Any:
 class Stop:
     """Whether SIGTERM, SIGINT or SIGUSR1 has asked the run to end: `with Stop() as stop: ... if stop.asked`.
 
+    SIGUSR2 asks for a checkpoint instead (`stop.saving`), and the run goes on.
     Being asked twice means now, unless it is once more within `again` seconds: some senders send to a
     launcher and to its processes, and the launcher passes it on. Only the main thread can listen; elsewhere
     nothing is ever asked.
@@ -426,16 +427,22 @@ class Stop:
 
     def __init__(self, again: float = 0.0) -> None:
         self.asked: str | None = None  # the signal's name
+        self.saving = False  # whether a checkpoint is wanted
         self.again, self.since = again, 0.0
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for name in self.NAMES:
-                number = getattr(signal, name, None)  # Windows has no SIGUSR1
+            for name in (*self.NAMES, "SIGUSR2"):
+                number = getattr(signal, name, None)  # Windows has no SIGUSR1 and no SIGUSR2
                 if number is not None:
-                    self.before[number] = signal.signal(number, self.hear)
+                    self.before[number] = signal.signal(
+                        number, self.hear if name in self.NAMES else self.note
+                    )
         return self
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        self.saving = True
 
     def hear(self, number: int, _: FrameType | None) -> None:
         if self.asked and time.monotonic() - self.since >= self.again:

@@ -101,12 +101,16 @@ def train_run(
     finished, found = True, facts_of(recipe, job, world, device)
     with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop:
         pace: list[float] = []
+        tokens = 0 if folder is None else tokens_in(folder.metrics.read())
 
         def asked() -> bool:
             return world.any(bool(stop.asked) or world.abandoned, device)
 
+        def called() -> bool:
+            return world.any(bool(stop.asked) or stop.saving or world.abandoned, device)
+
         def look() -> bool:
-            return asked() or (clock is not None and clock.due())
+            return called() or (clock is not None and clock.due())
 
         going = True
         while going:
@@ -114,7 +118,8 @@ def train_run(
             for progress in remaining_steps(state, job, recipe, trained, loss_of, look, world, device):
                 state.step = progress.step
                 last = state.step == recipe.train.steps
-                report_step(progress, folder, reporter, recipe)
+                tokens += progress.tokens
+                report_step(progress, folder, reporter, recipe, tokens)
                 report_speed(pace, progress, recipe, device, reporter)
                 if clock is not None:
                     clock.after_step(state.step)
@@ -133,9 +138,15 @@ def train_run(
                 if clock is not None and not last and (evaluated or clock.due()):
                     retimed = clock.corrected(recipe, state.step)
                 last = last or not patient(state, recipe)
-                stopping = asked()
-                if state.step % recipe.checkpoint.every == 0 or last or stopping or retimed != recipe:
+                stopping = saving = False
+                if called():  # in every process, or in none
+                    stopping, saving = asked(), world.any(stop.saving, device)
+                due = last or stopping or saving or retimed != recipe
+                if due or state.step % recipe.checkpoint.every == 0:
                     save(state, folder, retimed, found)
+                if saving:
+                    stop.saving = False
+                    reporter.say(f"step {state.step}: saved a checkpoint on request")
                 if last or stopping:
                     finished = last
                     break
@@ -292,13 +303,18 @@ def changed_examples(before: list[str], now: list[str]) -> list[str]:
 SETTLED = 20  # steps after which the speed is said
 
 
-def report_step(progress: Progress, folder: RunFolder | None, reporter: Reporter, recipe: Recipe) -> None:
-    """Write a step's loss, learning rate and gradient norm to the log."""
+def tokens_in(lines: list[dict[str, Any]]) -> int:
+    """Target tokens of all steps that a log has."""
+    return max((int(line["tokens"]) for line in lines if "tokens" in line), default=0)
+
+
+def report_step(
+    progress: Progress, folder: RunFolder | None, reporter: Reporter, recipe: Recipe, tokens: int
+) -> None:
+    """Write a step's loss, learning rate and gradient norm to the log. tokens: of all steps so far."""
     if folder is not None:
-        folder.metrics.append(
-            {"step": progress.step, "loss": progress.loss, "rate": progress.rate, "norm": progress.norm}
-            | expert_load.logged(progress.expert_load)
-        )
+        figures = {"loss": progress.loss, "rate": progress.rate, "norm": progress.norm, "tokens": tokens}
+        folder.metrics.append({"step": progress.step} | figures | expert_load.logged(progress.expert_load))
     reporter.step(progress, recipe.train.steps)
 
 

@@ -2,8 +2,10 @@
 
 import json
 import math
+import signal
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -100,7 +102,29 @@ def test_every_step_is_logged_exactly_as_it_was_computed(odd, text, tmp_path, he
     for line, progress in zip(found, heard.steps, strict=True):
         for name in ("step", "loss", "rate", "norm"):
             assert repr(line[name]) == repr(getattr(progress, name)), (progress.step, name)
+    assert [line["tokens"] for line in found] == list(accumulate(step.tokens for step in heard.steps))
     assert math.isnan(found[1]["loss"]) == odd and math.isinf(found[2]["norm"]) == odd
+
+
+def test_sigusr2_saves_a_checkpoint_and_the_run_goes_on_to_the_same_end(text, tmp_path, monkeypatch):
+    plain, saved, often = tmp_path / "plain", tmp_path / "saved", {"checkpoint.every": 5}
+    assert train(text, plain, **often) == 0
+    steps = loop.train
+
+    def disturbed(*args, **more):
+        for progress in steps(*args, **more):
+            if progress.step == 3:
+                signal.raise_signal(signal.SIGUSR2)
+            yield progress
+
+    monkeypatch.setattr(loop, "train", disturbed)
+    assert train(text, saved, **often) == 0
+    assert [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (plain, saved)] == [
+        ["step-5", "step-6"],
+        ["step-3", "step-5", "step-6"],
+    ]
+    for name in ("metrics.jsonl", "model.safetensors", "checkpoints/step-6/optimizer.safetensors"):
+        assert (plain / name).read_bytes() == (saved / name).read_bytes()
 
 
 def test_the_logged_loss_is_that_of_the_weights_before_the_step(text, tmp_path):

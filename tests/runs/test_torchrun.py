@@ -147,7 +147,7 @@ def assert_alike(found: Path, expected: Path, tolerance: float) -> None:
     for a, b in zip(one, two, strict=True):
         assert b == pytest.approx(a, rel=10 * tolerance if "norm" in a else tolerance), (found, a["step"])
     for line in one:
-        assert {"loss", "rate", "norm", "step"} == line.keys() or "valid_loss" in line
+        assert {"loss", "rate", "norm", "tokens", "step"} == line.keys() or "valid_loss" in line
 
 
 # One start, many questions
