@@ -11,23 +11,46 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..models.base.settings import Range
-from ..service.app import Events
-from ..service.fields import HttpError
+from ..service.fields import HttpError, Most
 from .answers import stream, studio_route
-from .requests import RunId, asked_for
+from .requests import RunId, Text, asked_for
 from .runs import id_of
 from .studio import Studio
 
-WORKED = {"doctor": "doctor"}  # kinds that a worker does, and its method
+Spelling = Annotated[str, Most("stop_characters", 1)]
+TextList = Annotated[list[Text], Most("embedded_texts", 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """Start long work."""
+    """Start long work. Which fields it takes depends on its kind."""
 
-    kind: Literal["demo", "doctor"]
+    kind: Literal["demo", "doctor", "ablate", "scan", "patch", "compare"]
     run: Annotated[RunId | None, "of every kind but demo"] = None
-    steps: Annotated[int | None, Range(1, 10**6), "of demo: training steps"] = None
+    steps: Annotated[int | None, Range(1, 10**6), "demo: training steps"] = None
+    texts: Annotated[TextList | None, "ablate, scan, compare: texts, instead of the data of the run"] = None
+    targets: Annotated[TextList | None, "the same: what an encoder-decoder is to write"] = None
+    use_data: Annotated[bool, "ablate, scan, compare: the texts of --data"] = False
+    count: Annotated[int | None, Range(2, 4096), "ablate, scan, compare: texts at most"] = None
+    by: Annotated[Literal["zero", "mean"] | None, "ablate: what replaces the output of a head"] = None
+    patterns: Annotated[list[Spelling] | None, Most("stops", 1), "scan: such as offset:-1 or same"] = None
+    text: Annotated[Text | None, "patch, compare: the text"] = None
+    target: Annotated[Text | None, "patch, compare: its target"] = None
+    corrupted: Annotated[Text | None, "patch: the text into which vectors are put"] = None
+    shell: Annotated[Literal["encoder", "decoder"] | None, "patch: whose vectors"] = None
+    other: Annotated[RunId | None, "compare: the second run"] = None
+    which: Annotated[Literal["cross", "self", "encoder"] | None, "compare: which attention"] = None
+
+
+SAMPLES = ("texts", "targets", "use_data", "count")
+FIELDS = {  # of each kind, and of these those that it needs
+    "demo": (("steps",), ()),
+    "doctor": ((), ()),
+    "ablate": ((*SAMPLES, "by"), ()),
+    "scan": ((*SAMPLES, "patterns"), ("patterns",)),
+    "patch": (("text", "target", "corrupted", "shell"), ("text", "corrupted")),
+    "compare": ((*SAMPLES, "text", "target", "other", "which"), ("text", "other")),
+}
 
 
 async def list_jobs(studio: Studio, request: Request) -> Response:
@@ -38,6 +61,7 @@ async def list_jobs(studio: Studio, request: Request) -> Response:
 async def start_job(studio: Studio, request: Request) -> Response:
     """Start long work; its events are at /api/jobs/{id}/events."""
     asked = await asked_for(JobRequest, studio.service, request)
+    given = given_of(asked)
     if asked.kind == "demo":
         folder = free_folder(studio.folders.root)
         job = studio.jobs.start(
@@ -47,18 +71,35 @@ async def start_job(studio: Studio, request: Request) -> Response:
     if asked.run is None:
         raise HttpError(400, '"run" is missing', "run")
     worker = await studio.worker(asked.run)
-    given = given_of(asked)
-    events: Events = studio.jobs.ask(worker, WORKED[asked.kind], given)
+    events = studio.jobs.ask(worker, asked.kind, for_worker(studio, given))
     return JSONResponse(studio.jobs.start(asked.kind, asked.run, given, events).card())
 
 
 def given_of(asked: JobRequest) -> dict[str, Any]:
-    """What a worker is given."""
-    return {
-        name: value
-        for name, value in vars(asked).items()
-        if name not in ("kind", "run") and value is not None
-    }
+    """The fields of a kind of job; others are refused."""
+    given = {name: value for name, value in vars(asked).items() if value not in (None, False)}
+    takes, needs = FIELDS[asked.kind]
+    for name in given:
+        if name not in ("kind", "run", *takes):
+            raise HttpError(
+                400, f'"{name}" is not for {asked.kind}, which takes {", ".join(takes) or "nothing"}', name
+            )
+    for name in needs:
+        if name not in given:
+            raise HttpError(400, f'"{name}" is missing: {asked.kind} needs it', name)
+    return {name: value for name, value in given.items() if name not in ("kind", "run")}
+
+
+def for_worker(studio: Studio, given: dict[str, Any]) -> dict[str, Any]:
+    """The same with folders and files in place of what names them."""
+    found = {name: value for name, value in given.items() if name != "use_data"}
+    if given.get("use_data"):
+        if studio.data is None:
+            raise HttpError(409, "the studio was started without --data FILE", "use_data")
+        found["data"] = str(studio.data.resolve())
+    if "other" in given:
+        found["other"] = str(studio.folder(given["other"]).path)
+    return found
 
 
 def free_folder(root: Path) -> Path:

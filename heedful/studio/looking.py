@@ -7,14 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..errors import BadInput
 from ..inside.attribute import attribute
 from ..inside.costs import Costs, costs
 from ..inside.costs.part import Part
 from ..inside.doctor import examine
 from ..inside.drawing import drawing
+from ..inside.lens import lens
 from ..inside.look.attention import Look
 from ..inside.look.heads import Head, practice
 from ..inside.look.positions import positions
+from ..inside.rollout import rollout_of
 from ..service.methods import Event, Given, Method, Work
 from ..use.beam_tree import WRITE, command_of, options_of, tree_in_turns
 from ..use.model import Model
@@ -92,6 +95,25 @@ def aligned(seen: Look, head: Head) -> dict[str, Any]:
     }
 
 
+def flow(traces: Traces) -> Method:
+    """A method: what each layer would predict, what sublayers add, and how far words have traveled."""
+
+    def look_through(model: Model, given: Given, blob: bytes) -> Work:
+        told = given["trace"]
+        yield None
+        with traces.editing(model, told["edits"]):
+            seen = lens(model.loaded, told["text"], told["target"], top=given["top"]).as_json()
+        yield None
+        with traces.editing(model, told["edits"]):
+            try:
+                rolled: dict[str, Any] = rollout_of(model.loaded, told["text"], told["target"]).as_json()
+            except BadInput as refused:
+                rolled = {"refused": str(refused)}
+        yield over({"lens": seen, "rollout": rolled})
+
+    return look_through
+
+
 def search(traces: Traces) -> Method:
     """A method: a beam search, step by step, with the fate of every candidate."""
 
@@ -140,5 +162,6 @@ def look_methods(traces: Traces) -> Mapping[str, Method]:
         "positions": show_positions,
         "alignment": alignment(traces),
         "search": search(traces),
+        "flow": flow(traces),
         "doctor": check,
     }

@@ -101,6 +101,13 @@ class AlignmentQuery:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FlowQuery:
+    """What each layer would predict."""
+
+    top: Annotated[int, Range(1, 100), "likeliest tokens at each place"] = 5
+
+
+@dataclass(frozen=True, kw_only=True)
 class PositionsRequest:
     """Tables of positions."""
 

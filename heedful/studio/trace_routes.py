@@ -13,6 +13,7 @@ from .answers import as_bytes, studio_route
 from .recorded import RUN, example
 from .requests import (
     AlignmentQuery,
+    FlowQuery,
     StepsQuery,
     SublayerQuery,
     TensorQuery,
@@ -76,6 +77,12 @@ async def alignment(studio: Studio, request: Request) -> Response:
     return JSONResponse((await of_trace(studio, request, "alignment", query))["result"])
 
 
+async def flow(studio: Studio, request: Request) -> Response:
+    """What each layer would predict, what sublayers add, and the rollout of attention."""
+    query = query_of(FlowQuery, studio.service, request)
+    return JSONResponse((await of_trace(studio, request, "flow", query))["result"])
+
+
 def trace_routes(studio: Studio) -> list[Route]:
     return [
         studio_route(studio, "/api/trace", make_trace, "POST", TraceRequest),
@@ -84,4 +91,5 @@ def trace_routes(studio: Studio) -> list[Route]:
         studio_route(studio, "/api/trace/{id}/steps", steps),
         studio_route(studio, "/api/trace/{id}/sublayer", sublayer),
         studio_route(studio, "/api/trace/{id}/alignment", alignment),
+        studio_route(studio, "/api/trace/{id}/flow", flow),
     ]

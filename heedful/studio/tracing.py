@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ..errors import BadInput
 from ..inside.edits import edit
+from ..inside.labels import HeadTally
 from ..inside.look.heads import habits, information, sharpness
+from ..inside.samples import Sample, TokenKinds, grids
 from ..inside.trace import Trace, trace
 from ..inside.trace_parts import Kind
 from ..inside.weights_hash import hash_of_weights
@@ -57,7 +59,7 @@ class Traces:
             seen = trace(
                 model.loaded, given["text"], given["target"], edits=given["edits"], traces=self.known
             )
-            self.found[id] = KeptTrace(id, seen, {which: facts(seen, which) for which in seen.kinds})
+            self.found[id] = KeptTrace(id, seen, facts_of(model, seen))
         self.found.move_to_end(id)
         while len(self.found) > 1 and sum(one.trace.nbytes for one in self.found.values()) > self.most:
             self.found.popitem(last=False)
@@ -160,6 +162,30 @@ def sublayer_row(seen: Trace, given: Given) -> dict[str, Any] | None:
     }
 
 
+def facts_of(model: Model, seen: Trace) -> dict[str, dict[str, Any]]:
+    """What the page draws each kind of attention with, and what its heads do in this text."""
+    words = seen.words
+    sample = Sample(words.text, words.ids, answers=words.answers, written=words.read)
+    tables = grids(TokenKinds(model.loaded), sample, bool(words.answers)) if words.ids else {}
+    found = {}
+    for which, kind in seen.kinds.items():
+        found[which] = facts(seen, which)
+        layers = range(1, kind.layers + 1)
+        weights_NTS = torch.cat([seen.weights(which, layer) for layer in layers])
+        grid = tables.get(which)
+        if grid is None or grid.shape != weights_NTS.shape[1:]:
+            continue
+        allowed_NTS = torch.cat(
+            [seen.allowed(which, layer)[None].expand(kind.heads, -1, -1) for layer in layers]
+        )
+        tally = HeadTally()
+        tally.add(weights_NTS, allowed_NTS, grid)
+        every = [[[one.name, one.share] for one in labels] for labels in tally.labels()]
+        for number, labels in enumerate(every):
+            found[which]["measures"][number // kind.heads][number % kind.heads]["labels"] = labels
+    return found
+
+
 def facts(seen: Trace, which: str) -> dict[str, Any]:
     """What the page draws a kind of attention with."""
     kind = seen.kinds[which]
@@ -179,7 +205,7 @@ def facts(seen: Trace, which: str) -> dict[str, Any]:
 
 def measured(weights_TS: Tensor, which: str) -> dict[str, Any]:
     """Figures of one head."""
-    found: dict[str, Any] = {"bits": information(weights_TS), "sharp": sharpness(weights_TS)}
+    found: dict[str, Any] = {"labels": [], "bits": information(weights_TS), "sharp": sharpness(weights_TS)}
     T, S = weights_TS.shape
     far_TS = (torch.arange(T)[:, None] - torch.arange(S)).abs()
     found["distance"] = float((weights_TS * far_TS).sum(-1).mean())

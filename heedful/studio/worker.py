@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 def methods() -> Mapping[str, Method]:
     """The methods, with the traces that they share. torch is imported only here."""
     from .looking import look_methods
+    from .measuring import measure_methods
     from .tracing import Traces, trace_methods
     from .writing import write_methods
 
     traces = Traces()
-    return {**trace_methods(traces), **look_methods(traces), **write_methods(traces)}
+    reading = {**trace_methods(traces), **look_methods(traces)}
+    return {**reading, **write_methods(traces), **measure_methods()}
 
 
 if __name__ == "__main__":
