@@ -14,7 +14,7 @@ from ..service.fields import HttpError
 from .answers import stream, studio_route
 from .recorded import recorded
 from .requests import NothingRequest, asked_for
-from .static_files import POLICY, listing, type_of
+from .static_files import POLICY, listing, packed, type_of
 from .studio import Studio
 
 INDEX = "index.html"
@@ -34,7 +34,7 @@ async def index(studio: Studio, request: Request) -> Response:
         answer = Response(status_code=303, headers={"location": "/"})
         answer.set_cookie(name, studio.key, httponly=True, samesite="strict", path="/")
         return answer
-    return static_file(INDEX)
+    return static_file(INDEX, request)
 
 
 def same(given: str, key: str) -> bool:
@@ -43,16 +43,19 @@ def same(given: str, key: str) -> bool:
 
 async def static(studio: Studio, request: Request) -> Response:
     """A file of the page."""
-    return static_file(request.path_params["path"])
+    return static_file(request.path_params["path"], request)
 
 
-def static_file(name: str) -> Response:
+def static_file(name: str, request: Request) -> Response:
     """A file that is in the list; whatever else is named is not there."""
     path = listing().get(name)
     if path is None:
         raise HttpError(404, "there is no such file")
-    headers = {"content-security-policy": POLICY}
-    return Response(path.read_bytes(), headers=headers, media_type=type_of(name))
+    headers = {"content-security-policy": POLICY, "vary": "accept-encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(path.read_bytes(), headers=headers, media_type=type_of(name))
+    content = packed(path, path.stat().st_mtime_ns)
+    return Response(content, headers=headers | {"content-encoding": "gzip"}, media_type=type_of(name))
 
 
 async def list_runs(studio: Studio, request: Request) -> Response:

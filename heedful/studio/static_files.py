@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from functools import lru_cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "static"
@@ -32,3 +34,9 @@ def listing() -> dict[str, Path]:
 def type_of(name: str) -> str:
     """The content type of a file."""
     return TYPES[Path(name).suffix]
+
+
+@lru_cache(maxsize=256)
+def packed(path: Path, changed: int) -> bytes:
+    """A file for browsers that take gzip. changed: when it was written, so that a new one is packed again."""
+    return gzip.compress(path.read_bytes(), mtime=0)

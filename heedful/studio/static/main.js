@@ -52,7 +52,7 @@ function useTrace(state, run, page) {
   const wanted = page?.needs === 'trace' && run && !page.applies(run);
   const body = { run: run?.id, text, edits: listOf(state.edits) };
   if (state.target) body.target = state.target;
-  const ask = (signal) => json('/api/trace', { body, signal });
+  const ask = async (signal) => ({ ...(await json('/api/trace', { body, signal })), run: run.id });
   const answer = useAnswer(wanted ? ask : null, [wanted, JSON.stringify(body)]);
   const own = answer.value?.run === run?.id; // a trace of another model is not shown meanwhile
   return { ...answer, value: own ? answer.value : null, text };
