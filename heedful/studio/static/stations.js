@@ -72,7 +72,6 @@ function AsSum({ steps, trace, component }) {
   const { which, layer, head } = steps;
   const ask = (name) => (signal) => tensor(url(`/api/trace/${trace.id}/tensor`, { name, which, layer, head, dtype: 'f32' }), { signal });
   const matrix = useAnswer(ask('W_q'), [trace.id, which, layer, head]);
-  const bias = useAnswer((signal) => ask('bias_q')(signal).catch(() => null), [trace.id, which, layer, head]);
   const input = steps.sublayer?.normed;
   if (!matrix.value || !input || matrix.value.shape[1] !== input.length) return null;
   const D = input.length;
@@ -82,7 +81,8 @@ function AsSum({ steps, trace, component }) {
     from: `W_q[${component + 1}, ${d + 1}] · n[${d + 1}] = ${num(matrix.value.data[component * D + d])} · ${num(x)}` }));
   const rest = order.slice(8).reduce((sum, { value }) => sum + value, 0);
   if (order.length > 8) items.push({ name: text.rest(D - 8), value: rest, from: text.rest(D - 8) });
-  if (bias.value) items.push({ name: text.biasTerm, value: bias.value.data[component], from: `b_q[${component + 1}]` });
+  const left = steps.q[component] - terms.reduce((sum, { value }) => sum + value, 0);
+  if (Math.abs(left) > 1e-4) items.push({ name: text.biasTerm, value: left, from: text.biasFrom });
   return html`<h3>${text.component('q', component + 1)}</h3><${Bars} label=${text.component('q', component + 1)} signed items=${items} />`;
 }
 
