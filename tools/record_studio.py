@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 import heedful
+from heedful.studio.looking import flow
 from heedful.studio.recorded import FILE, KEPT, RUN
 from heedful.studio.runs import ModelFolder
 from heedful.studio.tracing import Traces, tensor_of
@@ -50,7 +51,7 @@ def record(folder: str) -> None:
         | {"name": "demo"},
         "scale": detail.scale,
         "write": result(write(model, {"text": TEXT, "top": 10, "prefix_tokens": [], "options": {}}, b"")),
-        "answers": {},
+        "answers": {"flow 5": result(flow(traces)(model, {"trace": given, "top": 5}, b""))[-1]["result"]},
     }
     save_file(tensors, FILE, {"studio": json.dumps(about, ensure_ascii=False)})
     print(f"{FILE}: {FILE.stat().st_size:,} bytes")

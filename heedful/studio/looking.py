@@ -18,6 +18,7 @@ from ..inside.look.attention import Look
 from ..inside.look.heads import Head, practice
 from ..inside.look.positions import positions
 from ..inside.rollout import rollout_of
+from ..inside.spelling import spell
 from ..service.methods import Event, Given, Method, Work
 from ..use.beam_tree import WRITE, command_of, options_of, tree_in_turns
 from ..use.model import Model
@@ -139,6 +140,13 @@ def search(traces: Traces) -> Method:
     return tree
 
 
+def spell_text(model: Model, given: Given, blob: bytes) -> Work:
+    """A text through the tokenizer: its pieces, and how they came about."""
+    yield over(
+        spell(model.wording.writes if given["target"] else model.wording.reads, given["text"]).as_json()
+    )
+
+
 def check(model: Model, given: Given, blob: bytes) -> Work:
     """Every check of `heedful doctor`, one after the other."""
     recipe = model.recipe if model.own else None
@@ -164,4 +172,5 @@ def look_methods(traces: Traces) -> Mapping[str, Method]:
         "search": search(traces),
         "flow": flow(traces),
         "doctor": check,
+        "spell": spell_text,
     }

@@ -116,6 +116,15 @@ class PositionsRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpellRequest:
+    """A text through a tokenizer."""
+
+    run: RunId
+    text: Text
+    target: Annotated[bool, "by the vocabulary that the model writes with, where it has two"] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CostRequest:
     """What a model costs."""
 

@@ -17,7 +17,7 @@ from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
 from .answers import stream, studio_route
 from .recorded import RUN, example
-from .requests import CostRequest, Edits, PositionsRequest, RunId, Text, asked_for
+from .requests import CostRequest, Edits, PositionsRequest, RunId, SpellRequest, Text, asked_for
 from .studio import Studio
 
 COMMANDS = ("translate", "summarize", "generate")
@@ -86,6 +86,14 @@ async def positions(studio: Studio, request: Request) -> Response:
     return JSONResponse(event["result"])
 
 
+async def tokenize(studio: Studio, request: Request) -> Response:
+    """A text through the tokenizer: its pieces, and how they came about."""
+    asked = await asked_for(SpellRequest, studio.service, request)
+    given = {"text": asked.text, "target": asked.target}
+    event = await studio.service.result(await studio.worker(asked.run), "spell", given)
+    return JSONResponse(event["result"])
+
+
 async def cost(studio: Studio, request: Request) -> Response:
     """The parts of a model, and what they cost for a batch of some length."""
     asked = await asked_for(CostRequest, studio.service, request)
@@ -149,6 +157,7 @@ def write_routes(studio: Studio) -> list[Route]:
         studio_route(studio, "/api/search", search, "POST", SearchRequest),
         studio_route(studio, "/api/positions", positions, "POST", PositionsRequest),
         studio_route(studio, "/api/cost", cost, "POST", CostRequest),
+        studio_route(studio, "/api/tokenize", tokenize, "POST", SpellRequest),
     ]
     for do, task in TASKS.items():
         takes = task_request(task)

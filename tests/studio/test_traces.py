@@ -70,6 +70,13 @@ def test_a_forgotten_trace_is_made_again(studio, traced, monkeypatch):
     assert studio.get(path).body == before
 
 
+def test_the_flow_is_that_of_the_lens(studio, traced, stored):
+    found = studio.get(f"/api/trace/{traced[0]['id']}/flow?top=3").json
+    model = load(str(stored / "demo"))
+    assert found["lens"]["predicted"] == model.lens(TEXT).as_json()["predicted"]
+    assert len(found["lens"]["layers"][1]["top"][0]) == 3 and "refused" not in found["rollout"]
+
+
 @pytest.mark.parametrize("by", ["weight", "norm", "zeroing", "gradient"])
 def test_alignments_come_by_four_measures(studio, traced, stored, by):
     told, _ = traced
@@ -119,6 +126,8 @@ def test_the_recorded_example_answers_as_a_worker_does(studio):
     assert np.allclose(np.dot(steps["k"], steps["q"]), steps["scores"], atol=1e-4)
     heads = np.array(steps["sublayer"]["heads"]).reshape(4, -1)
     assert np.allclose(heads[2], steps["output"], atol=1e-5)
+    assert studio.get("/api/trace/recorded/flow").json["lens"]["text"] == told["text"]
+    assert studio.get("/api/trace/recorded/alignment?by=norm").status == 409
     assert studio.post("/api/trace", {"run": "recorded", "text": "other"}).status == 409
     events = studio.stream("/api/write", {"run": "recorded", "text": told["text"]})
     assert events[-1]["done"]["text"] == reply.json["translation"]

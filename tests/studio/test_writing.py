@@ -76,5 +76,7 @@ def test_costs_and_positions_are_those_of_the_model(studio, stored):
     run = studio.id("demo")
     found = studio.post("/api/cost", {"run": run, "length": 9, "source_length": 7}).json["costs"]
     assert found["parameters"] == load(str(stored / "demo")).parameter_count and found["length"] == 9
+    spelled = studio.post("/api/tokenize", {"run": run, "text": TEXT}).json
+    assert [piece["text"] for piece in spelled["pieces"]] == ["My", "aunts", "are", "curious", "."]
     (order,) = studio.post("/api/positions", {"run": run, "length": 12}).json["positions"]
     assert order["kind"] and len(order["tables"][0]["numbers"]) > 0
