@@ -59,6 +59,14 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def short(terms: str) -> str:
+    """The terms of a package; the Apache License, which is heedful's own too, by its copyright lines only."""
+    if "Apache License" not in terms:
+        return terms
+    owners = [line.strip() for line in terms.splitlines() if re.match(r"\s*Copyright \d", line)]
+    return "\n".join([*owners, "Apache License, Version 2.0: its text is the file LICENSE of heedful."])
+
+
 def write(folder: Path | None, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     records, licenses = [], []
@@ -72,7 +80,7 @@ def write(folder: Path | None, target: Path) -> None:
         for here, text in texts.items():
             (target / here).write_text(as_module(here, text), encoding="utf-8")
             hashes[here] = sha256((target / here).read_bytes())
-        licenses.append(f"{name} {version} ({license_name}): {', '.join(files)}\n\n{terms}\n")
+        licenses.append(f"{name} {version} ({license_name}): {', '.join(files)}\n\n{short(terms)}\n")
         address = f"{REGISTRY}/{name}/-/{name}-{version}.tgz"
         records.append(
             {
