@@ -36,9 +36,10 @@ from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
 from heedful.runs import training
 from heedful.service import server
+from heedful.studio import server as studio_server
 from heedful.tasks import find_task, recipe, task_files
 
-CHUNKS, LINES = 8, 280
+CHUNKS, LINES = 8, 320
 SECONDS = 30  # for one line: far more than any takes, and less than for ever
 STDIN = b"the cat\n\nthe [MASK] sat\n\xff\n"
 
@@ -77,6 +78,7 @@ def here(world, tmp_path, monkeypatch):
     monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
     monkeypatch.setattr(bench, "bench", lambda given: None)
     monkeypatch.setattr(server, "run", lambda serving, host, socket: socket.close())  # test_serve.py has it
+    monkeypatch.setattr(studio_server, "run", lambda studio, socket, hosts, opens: socket.close())
     return tmp_path
 
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 LINES = b"the ba sat\n"  # on stdin, unless a row says otherwise
 GPT2 = "hf-gpt2/config.json"
 # Commands whose broken calls are in test_bad_input.py, test_bench.py, test_text_to_image.py, test_chat.py
-# and test_serve.py.
-ELSEWHERE = {"train", "bench", "paint", "chat", "serve"}
+# and test_serve.py, and in tests/studio/test_process.py.
+ELSEWHERE = {"train", "bench", "paint", "chat", "serve", "studio"}
 
 
 # Ways to break something: each is done in the folder where the command is given.
