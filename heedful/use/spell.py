@@ -18,7 +18,7 @@ def spell(model: Model, text: str, *, target: bool = False) -> Spelling:
     `Spelling`.
 
     >>> spelling = load("runs/toy").spell("the zebra sleeps")
-    >>> spelling.ids, [piece.text for piece in spelling.pieces if piece.unknown]
-    ([8, 3, 17], ['[UNK]'])
+    >>> [piece.text for piece in spelling.pieces], spelling.pieces[1].unknown
+    (['the', '[UNK]', 'sleeps'], True)
     """
     return spelled(model.wording.writes if target else model.wording.reads, text)
