@@ -200,12 +200,20 @@ class Loop:
         return self.tasks.get(task.number) is task
 
     def tell(self, task: WriteTask, index: int, piece: Piece, now: float) -> list[Event]:
-        """The events of a piece of an answer. A fault ends the request with all its answers."""
-        try:
+        """The events of a piece of an answer."""
+
+        def events() -> list[Event]:
             if piece.error is not None:
                 raise piece.error
-            events = task.hear(index, piece, now)
-            return [*events, *self.finish(task)] if task.left == 0 else events
+            found = task.hear(index, piece, now)
+            return [*found, *self.finish(task)] if task.left == 0 else found
+
+        return self.or_fault(task, events)
+
+    def or_fault(self, task: WriteTask, events: Callable[[], list[Event]]) -> list[Event]:
+        """What a function finds to say of a request. A fault ends the request with all its answers."""
+        try:
+            return events()
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 (a panic in a tokenizer is no Exception)
@@ -245,6 +253,8 @@ class Loop:
     def search_for(self, some: list[WriteTask]) -> Work:
         """Search for the texts of several requests; alone, if something goes wrong with them together."""
         some = [task for task in some if self.is_wanted(task)]
+        if not some:
+            return
         try:
             found = yield from self.while_wanted(some)
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
@@ -260,8 +270,11 @@ class Loop:
         for task in some:
             own, found = found[: task.left], found[task.left :]
             if self.is_wanted(task):
-                events = [*task.found(own), *self.finish(task)]
-                self.send([(task.number, event) for event in events])
+                self.send([(task.number, event) for event in self.found(task, own)])
+
+    def found(self, task: WriteTask, hypotheses: list[list[Hypothesis]]) -> list[Event]:
+        """The events of what a search has found for a request."""
+        return self.or_fault(task, lambda: [*task.found(hypotheses), *self.finish(task)])
 
     def while_wanted(self, some: list[WriteTask]) -> Turns[list[list[Hypothesis]]]:
         """The answers to all texts of these requests; nothing, once nobody waits for any of them."""

@@ -207,6 +207,60 @@ def test_an_error_in_a_filter_ends_its_request_and_the_worker_goes_on(
     assert desk.texts("next") == alone["a row"][0] and desk.calm()
 
 
+def merged(lm, monkeypatch):
+    """A desk where a search is under way and three requests wait to be searched for together."""
+    desk, together = Desk(lm), []
+    write = loops.Loop.while_wanted
+
+    def noted(self, some):
+        together.append([task.number for task in some])
+        return write(self, some)
+
+    monkeypatch.setattr(loops.Loop, "while_wanted", noted)
+    for number, text in zip("zabc", ("the", *TEXTS), strict=True):
+        desk.ask(number, **writing(text, beam=2, max_new_tokens=9))
+        desk.turns(1)
+    return desk, together
+
+
+def test_where_a_joint_search_fails_one_that_is_cancelled_does_not_end_those_behind_it(lm, monkeypatch):
+    monkeypatch.setattr(loops, "SEARCHED", 3)
+    desk, together = merged(lm, monkeypatch)
+    write, joint = loops.Loop.while_wanted, []
+
+    def failing_together(self, some):
+        if len(some) > 1:
+            joint.append(len(some))
+            raise MemoryError
+        return write(self, some)
+
+    monkeypatch.setattr(loops.Loop, "while_wanted", failing_together)
+    while together[-1] != ["a"]:
+        desk.turns(1)
+    desk.ask("d", **writing("a", beam=2, max_new_tokens=9))
+    desk.cancel("b")
+    desk.finish()
+    assert joint and "b" not in desk.events and desk.calm()
+    for number, text in (("a", TEXTS[0]), ("c", TEXTS[2]), ("d", "a")):
+        assert desk.texts(number) == [lm.generate(text, beam=2, max_new_tokens=9)]
+
+
+def test_an_answer_that_cannot_be_made_text_does_not_end_those_that_were_found_with_it(lm, monkeypatch):
+    desk, together = merged(lm, monkeypatch)
+    found = writings.WriteTask.found
+
+    def failing_at_b(self, hypotheses):
+        if self.number == "b":
+            raise Panic("secret")
+        return found(self, hypotheses)
+
+    monkeypatch.setattr(writings.WriteTask, "found", failing_at_b)
+    desk.finish()
+    assert ["a", "b", "c"] in together and desk.fault("b")["status"] == 500 and desk.calm()
+    for number, text in (("a", TEXTS[0]), ("c", TEXTS[2])):
+        assert desk.texts(number) == [lm.generate(text, beam=2, max_new_tokens=9)]
+
+
 def test_where_memory_ends_all_rows_end_with_503_and_later_ones_are_written(lm, alone, monkeypatch):
     desk = Desk(lm)
     for number in "ab":
