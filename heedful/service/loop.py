@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +38,7 @@ ROWS = {"cpu": 32}  # rows at once; 64 elsewhere
 PREFILL = {"cpu": 64}  # tokens of prompts that a search reads in a turn; 2,048 elsewhere
 SHARE = 4  # one part in so many of the free memory is for keys and values
 SEARCHED = 32  # texts of one search
+TOKENS = 2048  # of a frame that are sent with their scores: about 2 MB
 
 
 @dataclass(eq=False)
@@ -118,9 +119,9 @@ class Loop:
         return self.together is not None and self.together.busy
 
     def send(self, news: News) -> None:
-        """Send all news at once; now and then, how much memory is used."""
-        if news:
-            told, blob = with_bytes(news)
+        """Send all news, in as few frames as may be; now and then, how much memory is used."""
+        for some in in_frames(news):
+            told, blob = with_bytes(some)
             self.say({"news": told}, blob)
         if news and time.monotonic() - self.reported > REPORT:
             self.report()
@@ -312,6 +313,20 @@ class Loop:
         except BaseException as error:  # noqa: BLE001 (a panic in a tokenizer is no Exception)
             event = fault_event(error)
         return [] if event is None else [(job.number, event)]
+
+
+def in_frames(news: News) -> Iterator[News]:
+    """News in their order, with so many tokens at once that a frame stays far below its limit."""
+    some, tokens = News(), 0
+    for number, event in news:
+        count = len(event.get("tokens") or ())
+        if some and tokens + count > TOKENS:
+            yield some
+            some, tokens = News(), 0
+        some.append((number, event))
+        tokens += count
+    if some:
+        yield some
 
 
 def echoed(task: WriteTask) -> Work:

@@ -280,6 +280,24 @@ def test_where_memory_ends_all_rows_end_with_503_and_later_ones_are_written(lm, 
     assert desk.texts("c") == alone["a row"][0] and desk.calm()
 
 
+def test_answers_that_end_together_are_sent_in_frames_of_few_tokens(lm, monkeypatch):
+    """A frame has a greatest length, and a worker that sends a longer one is taken for broken."""
+    given, desks = writing([TEXTS[0]] * 3, scored=True, top=2, max_new_tokens=7), []
+    for most in (2048, 15):
+        monkeypatch.setattr(loops, "TOKENS", most)
+        desks.append(desk := Desk(lm))
+        desk.ask("r", **given)
+        desk.finish()
+    whole, parted = ([tokens_of(frame) for frame in desk.frames if tokens_of(frame)] for desk in desks)
+    assert whole == [21] and parted == [14, 7]
+    assert desks[0].events == desks[1].events
+
+
+def tokens_of(frame):
+    """How many tokens a frame reports with their scores."""
+    return sum(len(event.get("tokens") or ()) for _, event in frame.get("news", ()))
+
+
 def test_what_cannot_be_read_is_an_answer_too(lm):
     desk = Desk(lm)
     desk.ask("unknown", "dance")
