@@ -336,8 +336,9 @@ def echoed(task: WriteTask) -> Work:
         scores: list[Scores] = []
         if task.plan.scored:
             scores = yield from prompt_scores(task.plan.model, row.ids, task.plan.top)
+        entries = yield from task.echo_entries(row, scores)
         for index in range(place * n, (place + 1) * n):
-            yield from task.echo(index, scores)
+            yield from task.echo(index, entries)
 
 
 def aligned(task: WriteTask) -> Work:

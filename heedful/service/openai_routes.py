@@ -71,9 +71,9 @@ async def completions(service: Service, request: Request) -> Response:
     if tried > n:
         groups = [events[first : first + tried] for first in range(0, len(events), tried)]
         events = [event for group in groups for event in likeliest(group, over["result"]["answers"], n)]
-    choices = [completion_choice(event | {"index": i}, given["scored"]) for i, event in enumerate(events)]
-    reply = reply_to(asked, worker, given)
-    return JSONResponse(reply.whole(choices, over["usage"]), headers=ignored)
+    choices = (completion_choice(event | {"index": i}, given["scored"]) for i, event in enumerate(events))
+    whole = await reply_to(asked, worker, given).whole(choices, over["usage"])
+    return Response(whole, headers=ignored, media_type="application/json")
 
 
 async def chat(service: Service, request: Request) -> Response:
@@ -89,9 +89,9 @@ async def chat(service: Service, request: Request) -> Response:
     if asked.stream:
         return stream_of(service, worker, asked, given, ignored)
     events, over = await all_events(service, worker, given)
-    choices = [chat_choice(event, given["scored"], "message") for event in events]
-    reply = reply_to(asked, worker, given)
-    return JSONResponse(reply.whole(choices, over["usage"]), headers=ignored)
+    choices = (chat_choice(event, given["scored"], "message") for event in events)
+    whole = await reply_to(asked, worker, given).whole(choices, over["usage"])
+    return Response(whole, headers=ignored, media_type="application/json")
 
 
 async def read_body(service: Service, request: Request, kind: type) -> tuple[Any, dict[str, str]]:

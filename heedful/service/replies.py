@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import secrets
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,9 +30,15 @@ class Reply:
         prefix = "cmpl-" if self.kind == "text_completion" else "chatcmpl-"
         self.id, self.created = prefix + secrets.token_hex(12), int(time.time())
 
-    def whole(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
-        """The answer in one piece."""
-        return self.part(self.kind, choices) | {"usage": usage}
+    async def whole(self, choices: Iterable[dict[str, Any]], usage: dict[str, int]) -> bytes:
+        """The answer in one piece, as JSON. After each choice, other requests have their turn."""
+        texts = []
+        for choice in choices:
+            texts.append(compact_json(choice))
+            await asyncio.sleep(0)
+        start = compact_json(self.part(self.kind, [])).removesuffix("]}")
+        whole = f'{start}{",".join(texts)}],"usage":{compact_json(usage)}}}'
+        return whole.encode("utf-8", "replace")
 
     def start_of_chunks(self) -> str:
         """What all pieces of the answer begin with, up to their choices."""
@@ -126,6 +133,7 @@ def embedding_reply(name: str, vectors: list[str], encoded: bool, tokens: int) -
 
 
 to_json = json.JSONEncoder(ensure_ascii=False).encode
+compact_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def server_sent(text: str) -> bytes:

@@ -217,10 +217,11 @@ class WriteTask:
     def writings(self) -> list[Writing]:
         """The rows of this request."""
         plan, words = self.plan, self.plan.model.wording
+        heard = plan.streams or plan.scored  # all scores of a long answer at its end would hold up the others
         for index, request in enumerate(plan.requests):
             if request is not None:
                 before = request.prompt if request.continues else ()
-                text, due = TextSoFar(words, before, plan.search.how.stop), 0.0 if plan.streams else math.inf
+                text, due = TextSoFar(words, before, plan.search.how.stop), 0.0 if heard else math.inf
                 self.rows.append(Writing(request, plan.search, text, (), plan.top, (self, index), due))
         return self.rows
 
@@ -231,8 +232,8 @@ class WriteTask:
             self.spell(index, writing)
         one.add(writing.take(whole=bool(piece.finish)))
         if not piece.finish:
-            events = self.event(index)
-            writing.due = now + PACE if events else now
+            events = self.event(index) if self.plan.streams else []
+            writing.due = now + PACE if events or not self.plan.streams else now
             return events
         one.tokens, one.log_probabilities = writing.tokens, writing.log_probabilities
         self.counted += len(one.tokens)
@@ -298,13 +299,20 @@ class WriteTask:
 
     # Events.
 
-    def echo(self, index: int, scores: Sequence[Scores]) -> list[Event]:
-        """Let an answer begin with its prompt. scores: of the prompt's tokens, if they are wanted."""
-        one, row = self.answers[index], self.plan.row_of(index)
-        one.pieces.append(row.text)
-        spells = Speller(self.plan.model.wording)
-        for token, (log_p, top) in zip(row.ids, scores, strict=False):
-            one.entries.append(spells.entry(token, log_p, top))
+    def echo_entries(self, row: Tokenized, scores: Sequence[Scores]) -> Generator[None, None, list[Event]]:
+        """The tokens of a prompt as they are sent, some in each turn."""
+        spells, entries = Speller(self.plan.model.wording), list[Event]()
+        for place, (token, (log_p, top)) in enumerate(zip(row.ids, scores, strict=False), 1):
+            entries.append(spells.entry(token, log_p, top))
+            if place % CHUNK == 0:
+                yield
+        return entries
+
+    def echo(self, index: int, entries: Sequence[Event]) -> list[Event]:
+        """Let an answer begin with its prompt. entries: of the prompt's tokens, if they are wanted."""
+        one = self.answers[index]
+        one.pieces.append(self.plan.row_of(index).text)
+        one.entries += entries
         return self.event(index) if self.plan.streams else []
 
     def event(self, index: int, finish: str | None = None) -> list[Event]:

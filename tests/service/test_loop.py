@@ -293,6 +293,21 @@ def test_answers_that_end_together_are_sent_in_frames_of_few_tokens(lm, monkeypa
     assert desks[0].events == desks[1].events
 
 
+def test_tokens_with_scores_are_spelled_as_they_come_and_not_all_in_one_turn(lm, monkeypatch):
+    spelled, most = [], 0
+    entry = writings.Speller.entry
+    monkeypatch.setattr(writings, "CHUNK", 5)
+    monkeypatch.setattr(writings.Speller, "entry", lambda *given: spelled.append(1) or entry(*given))
+    desk = Desk(lm)
+    desk.ask("r", **writing(TEXTS[1] * 4, scored=True, top=2, echoes=True, max_new_tokens=23))
+    while desk.loop.busy:
+        before = len(spelled)
+        desk.turns(1)
+        most = max(most, len(spelled) - before)
+    assert most <= 10 and len(spelled) > 40  # a turn has a part of new work and a part of older
+    assert [len(event["tokens"]) for event in desk.events["r"] if "index" in event] == [len(spelled)]
+
+
 def tokens_of(frame):
     """How many tokens a frame reports with their scores."""
     return sum(len(event.get("tokens") or ()) for _, event in frame.get("news", ()))
