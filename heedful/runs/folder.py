@@ -373,6 +373,11 @@ class Metrics:
             if kept != text:
                 files.write_bytes(self.path, kept)
 
+    def check_kept(self, step: int) -> None:
+        """Refuse a file that somebody has emptied: a checkpoint comes after its step's line."""
+        if step and present(self.path) and not self.path.stat().st_size:
+            raise BadInput(f"{self.path} is empty: put back its lines up to step {step}, or delete it")
+
     def read(self) -> list[dict[str, Any]]:
         """What the lines say."""
         return [said for _, said in self.lines(self.path.read_bytes())] if present(self.path) else []

@@ -87,6 +87,7 @@ def train_run(
     if saved is not None:
         restore(state, saved)
     if folder is not None:
+        folder.metrics.check_kept(state.step)
         folder.metrics.drop_after(state.step)
         folder.metrics.track = open_track(path, to_json(recipe), folder.metrics.read(), reporter.say)
         folder.status("running", step=state.step)

@@ -58,7 +58,8 @@ class DrainingServer(uvicorn.Server):
         if running := self.service.running:
             log(notice=f"stopping: requests that are running, {running}, have {self.drain_seconds:g} s")
         for connection in list(self.server_state.connections):
-            connection.shutdown()
+            if getattr(connection, "cycle", None) is not None:  # else its first request is on its way
+                connection.shutdown()
         end = time.monotonic() + self.drain_seconds
         while self.service.running and time.monotonic() < end and not self.force_exit:
             await asyncio.sleep(0.02)
