@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 import heedful
-from heedful.studio.looking import flow
+from heedful.studio.looking import about, flow
 from heedful.studio.recorded import FILE, KEPT, RUN
 from heedful.studio.runs import ModelFolder
 from heedful.studio.tracing import Traces, tensor_of
@@ -32,7 +32,7 @@ def record(folder: str) -> None:
     model, traces = heedful.load(folder), Traces()
     given = {"text": TEXT, "target": None, "edits": []}
     told = result(traces.trace(model, given, b""))[-1]["result"]
-    seen = traces.get(model, given).trace
+    seen = traces.get(model, given, b"").trace
     tensors = {}
     for which, kind in told["kinds"].items():
         for layer in range(1, kind["layers"] + 1):
@@ -45,15 +45,16 @@ def record(folder: str) -> None:
     detail = seen.detail("cross", 1)
     assert detail.bias_HTS is None and detail.sublayer is not None and detail.sublayer.order == "pre-norm"
     card = ModelFolder(RUN, Path(folder)).card()
-    about = {
+    facts = {
         "trace": {**told, "id": RUN, "seconds": 0.0},
         "card": {name: card[name] for name in ("task", "architecture", "parameters", "best")}
         | {"name": "demo"},
         "scale": detail.scale,
+        "about": result(about(model, {}, b""))[-1]["result"],
         "write": result(write(model, {"text": TEXT, "top": 10, "prefix_tokens": [], "options": {}}, b"")),
         "answers": {"flow 5": result(flow(traces)(model, {"trace": given, "top": 5}, b""))[-1]["result"]},
     }
-    save_file(tensors, FILE, {"studio": json.dumps(about, ensure_ascii=False)})
+    save_file(tensors, FILE, {"studio": json.dumps(facts, ensure_ascii=False)})
     print(f"{FILE}: {FILE.stat().st_size:,} bytes")
 
 

@@ -1,4 +1,4 @@
-"""What lies in a run's folder, without torch: recipe, status, owner, metrics, checkpoints, best figures.
+"""What lies in a run's folder, without torch: recipe, status, owner, metrics, samples, checkpoints, best.
 
 Whoever lists runs or watches them reads here. Nothing is locked and nothing is written; a run may be at work
 in the folder meanwhile.
@@ -19,18 +19,20 @@ from ..errors import BadInput
 from ..files import MEGABYTE, inside, naming, present, read_json
 from .run_folder import RECIPE
 
-METRICS, STATUS, LOCK, CHECKPOINTS = "metrics.jsonl", "status.json", "lock", "checkpoints"
+METRICS, SAMPLES, STATUS, LOCK = "metrics.jsonl", "samples.jsonl", "status.json", "lock"
+CHECKPOINTS = "checkpoints"
 NUMBERED = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 READ = MEGABYTE  # bytes of metrics at a time
+SIDES = ("source", "output", "reference")  # the texts of a sample
 OWNER = 4096  # bytes of a lock file
 
 
 class NewMetrics(NamedTuple):
-    """Lines of metrics.jsonl since the last time."""
+    """Lines of metrics.jsonl or samples.jsonl since the last time."""
 
     rows: list[dict[str, Any]]
     cursor: int  # bytes that have been read: where the next call goes on
-    skipped: int  # lines that are no JSON objects
+    skipped: int  # lines that are not what they should be
 
 
 def metrics(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
@@ -55,6 +57,29 @@ def metrics(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
     found = [json_object(line) for line in whole.splitlines() if line.strip()]
     rows = [row for row in found if row is not None]
     return NewMetrics(rows, start + len(whole), len(found) - len(rows))
+
+
+def samples(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
+    """The whole lines of a samples file after so many bytes, read as `metrics` reads.
+
+    A row is {"step": N, "samples": [{"source": ..., "output": ..., "reference": ...}, ...]}: what the model
+    wrote at an evaluation for the same few held-out examples.
+    """
+    found = metrics(path, after, most)
+    rows = [row for row in found.rows if holds_samples(row)]
+    return found._replace(rows=rows, skipped=found.skipped + len(found.rows) - len(rows))
+
+
+def holds_samples(row: Mapping[str, Any]) -> bool:
+    """Whether a row has a step and texts, as a run writes them."""
+    step, texts = row.get("step"), row.get("samples")
+    return (
+        type(step) is int
+        and isinstance(texts, list)
+        and all(
+            isinstance(one, dict) and all(isinstance(one.get(name), str) for name in SIDES) for one in texts
+        )
+    )
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ runs/NAME/
   config.json          the architecture
   tokenizer.json
   metrics.jsonl        one line for each logged number
+  samples.jsonl        what the model wrote for the same few held-out examples, one line for each evaluation
   status.json          why the run stopped
   lock                 which process owns the folder
   model.safetensors    the best weights so far; model.json has their size and SHA-256
@@ -23,7 +24,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -34,9 +35,9 @@ from torch import Tensor
 from .. import files
 from ..data import tensor_files
 from ..errors import BadInput
-from ..files import inside, one_line, present, read_json
+from ..files import MEGABYTE, inside, one_line, present, read_json
 from ..interop.hf.weights import SINGLE
-from ..interop.run_files import json_object, lives, read_owner
+from ..interop.run_files import SAMPLES, json_object, lives, read_owner
 from . import checkpoint
 from .track import RunTrack
 
@@ -46,6 +47,7 @@ if sys.platform != "win32":
 RECIPE, CONFIG, TOKENIZER, METRICS = "recipe.json", "config.json", "tokenizer.json", "metrics.jsonl"
 STATUS, LOCK, MODEL = "status.json", "lock", "model.json"
 INTERRUPTED_TWICE = 130
+MOST_SAMPLES = 8 * MEGABYTE  # bytes of samples.jsonl
 
 
 class RunFolder:
@@ -55,6 +57,7 @@ class RunFolder:
         self.path = path
         self.lock = lock
         self.metrics = Metrics(path / METRICS)
+        self.samples = Metrics(path / SAMPLES)
         with files.faults(path), or_else(self.close):
             files.clear_leftovers(path)
 
@@ -123,7 +126,13 @@ class RunFolder:
     ) -> Path:
         """`checkpoint.save`, once what was logged has reached the disk: log a step, then save it."""
         self.metrics.sync()
+        self.samples.sync()
         return checkpoint.save(self.path, step, tensors, state, keep)
+
+    def keep_samples(self, step: int, samples: Sequence[Mapping[str, str]]) -> None:
+        """Log what the model wrote at an evaluation; once the file is full, nothing more is added."""
+        if samples and self.samples.size() < MOST_SAMPLES:
+            self.samples.append({"step": step, "samples": list(samples)})
 
     def latest(self) -> tuple[Path, list[str]] | None:
         """`checkpoint.latest` of this run."""
@@ -157,6 +166,7 @@ class RunFolder:
     def close(self) -> None:
         """Give the folder up."""
         self.metrics.close()
+        self.samples.close()
         if self.metrics.track is not None:
             self.metrics.track.close()
         self.lock.release()
@@ -390,6 +400,10 @@ class Metrics:
             if said is None:
                 raise BadInput(f"{self.path}, line {number} is no JSON object: delete or mend it")
         return [(line, said) for line, said in found if said is not None]
+
+    def size(self) -> int:
+        """The bytes of the file."""
+        return self.path.stat().st_size if present(self.path) else 0
 
     def sync(self) -> None:
         """Wait until every line has reached the disk."""

@@ -21,7 +21,7 @@ from ..tasks import expert_load, find_task
 from ..tasks.evaluation import format_score
 from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
-from ..tasks.task import Job
+from ..tasks.task import SAMPLES, Job
 from ..tasks.tuning import write_adapters
 from ..train import loop, processes
 from ..train.loop import Progress
@@ -88,7 +88,8 @@ def train_run(
         restore(state, saved)
     if folder is not None:
         folder.metrics.check_kept(state.step)
-        folder.metrics.drop_after(state.step)
+        for log in (folder.metrics, folder.samples):
+            log.drop_after(state.step)
         folder.metrics.track = open_track(path, to_json(recipe), folder.metrics.read(), reporter.say)
         folder.status("running", step=state.step)
     for line in describe_plan(recipe, job, model, world, device):
@@ -132,7 +133,15 @@ def train_run(
                     if clock is not None:
                         clock.before_evaluation(state.step)
                     state.best = evaluate(
-                        job, state, trained, folder, reporter, world, device, metric_of(recipe)
+                        job,
+                        state,
+                        trained,
+                        folder,
+                        reporter,
+                        world,
+                        device,
+                        metric_of(recipe),
+                        recipe.evaluate.examples,
                     )
                     if clock is not None:
                         clock.after_evaluation(state.step)
@@ -251,16 +260,20 @@ def evaluate(
     world: World,
     device: torch.device,
     metric: str,
+    shown: int,
 ) -> Best:
-    """Evaluate, show a few examples, and publish the weights if they are the best so far."""
+    """Evaluate, show and keep a few examples, and publish the weights if they are the best so far."""
     began = time.perf_counter()
     model, step, best = state.model, state.step, state.best
     averaged = state.average is not None and state.average.ready(step)
     with state.average.in_place_of(model) if averaged and state.average else nullcontext():
         model.eval()
         with torch.no_grad(), eagerly():
-            scores, examples = processes.within(trained, lambda model: (job.evaluate(model), job.show(model)))
+            scores, examples, samples = processes.within(
+                trained, lambda model: (job.evaluate(model), job.show(model), job.samples(model))
+            )
         model.train()
+        examples = [*examples, *(sample.line for sample in samples[:shown])]
         scores = dict(zip(scores, world.from_leader(list(scores.values()), device), strict=True))
         if not math.isfinite(scores["loss"]):
             raise NotFinite(
@@ -275,6 +288,7 @@ def evaluate(
                 folder.write_model(weights)
     if folder is not None:
         folder.metrics.append({"step": step, **{f"valid_{name}": score for name, score in scores.items()}})
+        folder.keep_samples(step, [sample.as_json() for sample in samples[:SAMPLES]])
     listed = ", ".join(format_score(name, score) for name, score in scores.items())
     whose = " of averaged weights" if averaged else ""
     reporter.say(f"step {step}: held-out {listed}{whose} ({time.perf_counter() - began:.1f} s)")

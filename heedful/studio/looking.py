@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,74 @@ from ..inside.drawing import drawing
 from ..inside.lens import lens
 from ..inside.look.attention import Look
 from ..inside.look.heads import Head, practice
+from ..inside.look.layers import kinds_of
 from ..inside.look.positions import positions
-from ..inside.rollout import rollout_of
+from ..inside.model_inputs import refuse_without_attention
+from ..inside.rollout import rollout, rollout_of
 from ..inside.spelling import spell
+from ..inside.trace import Trace
+from ..interop.loaded import IN_WORDS, Captioner
+from ..models.base.shells import EncoderDecoder
 from ..service.methods import Event, Given, Method, Work
 from ..use.beam_tree import WRITE, command_of, options_of, tree_in_turns
 from ..use.model import Model
 from ..use.texts import usable
+from ..use.wording import tokenize
+from .pictures import EXAMPLE, input_of_model, reads_images
 from .tracing import Traces, over
+from .writing import ABILITIES
+
+SENTENCE = "The cat sat on the mat because it was tired."
+EXAMPLES = {"translate": "Their small cat was a fast animal."}
+
+
+def about(model: Model, given: Given, blob: bytes) -> Work:
+    """What pages need to know of a model before they show it."""
+    kinds = [which for which in kinds_of(model.model) if which != "encoder" or has_source(model)]
+    writes = next((name for name in ABILITIES if name in model.can), None)
+    yield over(
+        {
+            "architecture": model.architecture,
+            "kind": IN_WORDS[model.kind],
+            "task": model.task or None,
+            "can": list(model.can),
+            "reads": "pictures" if reads_images(model) else "texts",
+            "writes": writes,
+            "kinds": kinds if attends(model) else [],
+            "pair": has_source(model),
+            "predicts": writes is not None or "fill" in model.can,
+            "labels": list(model.loaded.labels)[:100],
+            "tokenizers": sum(one is not None for one in (model.tokenizer, model.target_tokenizer)),
+            "own_data": model.own and model.recipe is not None,
+            "example": example_of(model),
+        }
+    )
+
+
+def example_of(model: Model) -> str:
+    """What a model is shown at first: a sentence as long as it may read, or a built-in picture."""
+    if reads_images(model):
+        return EXAMPLE
+    text, room = EXAMPLES.get(model.task, SENTENCE), getattr(model.config, "context", None)
+    while (
+        model.tokenizer and room and " " in text and len(tokenize(model.tokenizer, [text])[0].ids) > room - 2
+    ):
+        text = text.rpartition(" ")[0]
+    return text
+
+
+def has_source(model: Model) -> bool:
+    """Whether the model writes with one stack what it reads with another."""
+    return model.kind in (EncoderDecoder, Captioner)
+
+
+def attends(model: Model) -> bool:
+    """Whether there is an attention to look at."""
+    try:
+        refuse_without_attention(model.loaded)
+    except BadInput:
+        return False
+    return True
 
 
 def describe(model: Model, given: Given, blob: bytes) -> Work:
@@ -101,18 +161,37 @@ def flow(traces: Traces) -> Method:
 
     def look_through(model: Model, given: Given, blob: bytes) -> Work:
         told = given["trace"]
+        read = input_of_model(model, told["text"], blob)
         yield None
         with traces.editing(model, told["edits"]):
-            seen = lens(model.loaded, told["text"], told["target"], top=given["top"]).as_json()
+            seen = or_refused(lambda: lens(model.loaded, read, told["target"], top=given["top"]).as_json())
         yield None
-        with traces.editing(model, told["edits"]):
-            try:
-                rolled: dict[str, Any] = rollout_of(model.loaded, told["text"], told["target"]).as_json()
-            except BadInput as refused:
-                rolled = {"refused": str(refused)}
+        if isinstance(read, str):
+            with traces.editing(model, told["edits"]):
+                rolled = or_refused(lambda: rollout_of(model.loaded, read, told["target"]).as_json())
+        else:
+            rolled = or_refused(lambda: rollout_of_picture(traces.get(model, told, blob).trace))
         yield over({"lens": seen, "rollout": rolled})
 
     return look_through
+
+
+def or_refused(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What some work finds; of a model that it is not for, the sentence that says so."""
+    try:
+        return work()
+    except BadInput as refused:
+        return {"refused": str(refused)}
+
+
+def rollout_of_picture(seen: Trace) -> dict[str, Any]:
+    """The rollout of a picture through the layers of its encoder."""
+    if "cross" in seen.kinds:
+        raise BadInput("a rollout of captions is not computed: look at the layers one by one")
+    kind = seen.kinds["self"]
+    weights_TT = rollout([seen.weights("self", layer) for layer in range(1, kind.layers + 1)])
+    found = {"which": "self", "down": kind.down, "across": kind.across}
+    return found | {"rollout": weights_TT.tolist(), "rest": [0.0] * len(kind.down)}
 
 
 def search(traces: Traces) -> Method:
@@ -166,6 +245,7 @@ def finding(found: Any) -> Event:
 def look_methods(traces: Traces) -> Mapping[str, Method]:
     """The methods of a worker that say what its model is."""
     return {
+        "about": about,
         "describe": describe,
         "positions": show_positions,
         "alignment": alignment(traces),

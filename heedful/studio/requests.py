@@ -23,7 +23,7 @@ Kind = Annotated[Literal["cross", "self", "encoder"], "which attention"]
 TensorName = Literal[
     "weights", "scores", "q", "k", "v", "allowed", "stream",
     "x", "normed", "source", "heads", "out", "added", "sum", "after",
-    "W_q", "W_k", "W_v", "bias_q", "bias_k", "bias_v",
+    "W_q", "W_k", "W_v", "bias_q", "bias_k", "bias_v", "pixels",
 ]  # fmt: skip
 
 
@@ -42,6 +42,13 @@ class TraceRequest:
         None
     )
     edits: Edits = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureRequest:
+    """Keep a picture for traces."""
+
+    picture: Annotated[str, Most("image_bytes"), "a PNG or JPEG file in base64, or as a data: URL"]
 
 
 # Queries of a trace.

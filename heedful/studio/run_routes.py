@@ -12,7 +12,7 @@ from .. import __version__
 from ..errors import BadInput
 from ..service.fields import HttpError
 from .answers import stream, studio_route
-from .recorded import recorded
+from .recorded import RUN, example, recorded
 from .requests import NothingRequest, asked_for
 from .static_files import POLICY, listing, packed, type_of
 from .studio import Studio
@@ -78,6 +78,15 @@ async def show_run(studio: Studio, request: Request) -> Response:
     return JSONResponse(found)
 
 
+async def about_run(studio: Studio, request: Request) -> Response:
+    """What a model is and can do; it is loaded for this."""
+    id = request.path_params["id"]
+    if id == RUN:
+        return JSONResponse(example().told["about"])
+    event = await studio.service.result(await studio.worker(id), "about", {})
+    return JSONResponse(event["result"])
+
+
 async def load_run(studio: Studio, request: Request) -> Response:
     """Start to load a model; /api/events tells how far it is."""
     await asked_for(NothingRequest, studio.service, request)
@@ -108,6 +117,7 @@ def run_routes(studio: Studio) -> list[Route]:
         studio_route(studio, "/static/{path:path}", static),
         studio_route(studio, "/api/runs", list_runs),
         studio_route(studio, "/api/runs/{id}", show_run),
+        studio_route(studio, "/api/runs/{id}/about", about_run),
         studio_route(studio, "/api/runs/{id}/load", load_run, "POST", NothingRequest),
         studio_route(studio, "/api/runs/{id}/stop", order_run, "POST", NothingRequest),
         studio_route(studio, "/api/runs/{id}/save", order_run, "POST", NothingRequest),

@@ -24,7 +24,7 @@ from .studio import Studio
 from .trace_routes import trace_routes
 from .write_routes import write_routes
 
-LIMITS = Limits(body_bytes=8 << 20, request_seconds=86_400.0, drain_seconds=0.5)
+LIMITS = Limits(body_bytes=8 << 20, image_bytes=12 << 20, request_seconds=86_400.0, drain_seconds=0.5)
 LOCK = "open the link that `heedful studio` printed: its token is missing here, or it is of another start"
 ROUTES = (run_routes, trace_routes, write_routes, curve_routes, job_routes)
 

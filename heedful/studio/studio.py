@@ -17,6 +17,7 @@ from ..service.records import log
 from ..service.workers import ServedModel, WorkerProcess
 from .curves import CurveFiles
 from .jobs import Jobs
+from .pictures import PictureFiles
 from .runs import ModelFolder, ModelFolders
 
 WORKER = "heedful.studio.worker"
@@ -47,7 +48,7 @@ class Studio:
     used: dict[str, float] = field(default_factory=dict)  # when a worker was last asked, by id
     traces: OrderedDict[str, TraceKey] = field(default_factory=OrderedDict)
     listeners: set[asyncio.Queue[dict[str, Any]]] = field(default_factory=set)
-
+    pictures: PictureFiles = field(default_factory=PictureFiles)
     curves: CurveFiles = field(default_factory=CurveFiles)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # one file of metrics is read at a time
 

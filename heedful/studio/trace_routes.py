@@ -9,11 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..service.task_routes import pictures_of
 from .answers import as_bytes, studio_route
 from .recorded import RUN, example
 from .requests import (
     AlignmentQuery,
     FlowQuery,
+    PictureRequest,
     StepsQuery,
     SublayerQuery,
     TensorQuery,
@@ -32,7 +34,7 @@ async def make_trace(studio: Studio, request: Request) -> Response:
         return JSONResponse(example().made(asked.text, asked.target, asked.edits))
     given = {"text": asked.text, "target": asked.target, "edits": asked.edits}
     worker = await studio.worker(asked.run)
-    event = await studio.service.result(worker, "trace", given)
+    event = await studio.service.result(worker, "trace", given, 1, studio.pictures.of(asked.text))
     studio.remember(event["result"]["id"], TraceKey(asked.run, given))
     return JSONResponse({"run": asked.run, **event["result"]})
 
@@ -44,7 +46,15 @@ async def of_trace(studio: Studio, request: Request, do: str, query: Any) -> dic
         return example().answer(do, asdict(query))
     key = studio.trace(id)
     worker = await studio.worker(key.run)
-    return await studio.service.result(worker, do, {"id": id, "trace": key.given, **asdict(query)})
+    asked = {"id": id, "trace": key.given, **asdict(query)}
+    return await studio.service.result(worker, do, asked, 1, studio.pictures.of(key.given["text"]))
+
+
+async def keep_picture(studio: Studio, request: Request) -> Response:
+    """Keep a picture in memory, so that traces can name it."""
+    asked = await asked_for(PictureRequest, studio.service, request, studio.service.limits.image_bytes)
+    (data,) = pictures_of(asked.picture)
+    return JSONResponse({"text": f"picture:{studio.pictures.add(data)}"})
 
 
 async def thumbs(studio: Studio, request: Request) -> Response:
@@ -86,6 +96,7 @@ async def flow(studio: Studio, request: Request) -> Response:
 def trace_routes(studio: Studio) -> list[Route]:
     return [
         studio_route(studio, "/api/trace", make_trace, "POST", TraceRequest),
+        studio_route(studio, "/api/picture", keep_picture, "POST", PictureRequest),
         studio_route(studio, "/api/trace/{id}/thumbs", thumbs),
         studio_route(studio, "/api/trace/{id}/tensor", tensor),
         studio_route(studio, "/api/trace/{id}/steps", steps),

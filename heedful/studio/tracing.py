@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from ..inside.trace_parts import Kind
 from ..inside.weights_hash import hash_of_weights
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model
+from .pictures import input_of_model
 
 KEPT = 256 << 20  # bytes of traces
 TYPES = {"f16": torch.float16, "f32": torch.float32, "u8": torch.uint8}
@@ -44,6 +46,7 @@ class KeptTrace:
     id: str
     trace: Trace
     kinds: dict[str, dict[str, Any]]
+    read: str | np.ndarray  # the text, or the pixels [H, W, C] of a picture
 
 
 class Traces:
@@ -52,14 +55,13 @@ class Traces:
     def __init__(self, most: int = KEPT) -> None:
         self.most, self.found = most, OrderedDict[str, KeptTrace]()
 
-    def get(self, model: Model, given: Given) -> KeptTrace:
-        """The trace of a text; made again if it was forgotten."""
+    def get(self, model: Model, given: Given, blob: bytes) -> KeptTrace:
+        """The trace of a text, or of the picture that it names; made again if it was forgotten."""
         id = id_of(model, given)
         if id not in self.found:
-            seen = trace(
-                model.loaded, given["text"], given["target"], edits=given["edits"], traces=self.known
-            )
-            self.found[id] = KeptTrace(id, seen, facts_of(model, seen))
+            read = input_of_model(model, given["text"], blob)
+            seen = trace(model.loaded, read, given["target"], edits=given["edits"], traces=self.known)
+            self.found[id] = KeptTrace(id, seen, facts_of(model, seen), read)
         self.found.move_to_end(id)
         while len(self.found) > 1 and sum(one.trace.nbytes for one in self.found.values()) > self.most:
             self.found.popitem(last=False)
@@ -80,15 +82,16 @@ class Traces:
         """Send a text through the model."""
         start = time.monotonic()
         yield None
-        kept = self.get(model, given)
+        kept = self.get(model, given, blob)
         seen = kept.trace
         yield over(
             {
                 "id": kept.id,
-                "text": seen.words.text,
+                "text": given["text"],
                 "translation": seen.words.translation if seen.words.answers else None,
                 "kinds": kept.kinds,
                 "shells": shells(seen),
+                "picture": picture_of(model, kept),
                 "agreement": seen.agreement,
                 "provenance": seen.provenance,
                 "edits": given["edits"],
@@ -98,22 +101,29 @@ class Traces:
 
     def thumbs(self, model: Model, given: Given, blob: bytes) -> Work:
         """All heads of a kind, as bytes."""
-        yield numbers(self.get(model, given["trace"]).trace.thumbnails(given["which"], given["side"]), "u8")
+        yield numbers(
+            self.get(model, given["trace"], blob).trace.thumbnails(given["which"], given["side"]), "u8"
+        )
 
     def tensor(self, model: Model, given: Given, blob: bytes) -> Work:
         """Numbers of a head, of a layer, or of the residual stream."""
-        seen = self.get(model, given["trace"]).trace
-        yield numbers(tensor_of(seen, given), given["dtype"])
+        kept = self.get(model, given["trace"], blob)
+        if given["name"] == "pixels":
+            if isinstance(kept.read, str):
+                raise BadInput("this model reads texts: there are no pixels")
+            yield numbers(torch.from_numpy(np.array(kept.read)), "u8")
+            return
+        yield numbers(tensor_of(kept.trace, given), given["dtype"])
 
     def steps(self, model: Model, given: Given, blob: bytes) -> Work:
         """One query of one head, and what the sublayer makes of it."""
-        seen = self.get(model, given["trace"]).trace
+        seen = self.get(model, given["trace"], blob).trace
         found = seen.steps(given["which"], given["layer"], given["head"], given["query"]).as_json()
         yield over(found | {"which": given["which"], "sublayer": sublayer_row(seen, given)})
 
     def sublayer(self, model: Model, given: Given, blob: bytes) -> Work:
         """The vectors of one query from before a sublayer to after it."""
-        found = sublayer_row(self.get(model, given["trace"]).trace, given)
+        found = sublayer_row(self.get(model, given["trace"], blob).trace, given)
         if found is None:
             raise BadInput("this attention stands in no residual block: there is no sublayer to show")
         yield over(found)
@@ -217,6 +227,20 @@ def best_of(kind: Kind, measures: list[list[dict[str, Any]]]) -> dict[str, Any]:
     places = [(layer, head) for layer in range(kind.layers) for head in range(kind.heads)]
     layer, head = max(places, key=lambda place: measures[place[0]][place[1]]["bits"])
     return {"layer": layer + 1, "head": head + 1}
+
+
+def picture_of(model: Model, kept: KeptTrace) -> dict[str, Any] | None:
+    """Of a picture: its size, how patches lie in it, and the likeliest labels; None for a text."""
+    if isinstance(kept.read, str):
+        return None
+    config = getattr(model.config, "reading", model.config)
+    told = {"size": list(kept.read.shape[:2]), "grid": config.grid, "leading": config.leading}
+    labels, scores = model.loaded.labels, kept.trace.outputs.get("classify")
+    if not labels or scores is None:
+        return told | {"labels": []}
+    likeliest = scores.double().softmax(-1).topk(min(10, len(labels)))
+    pairs = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+    return told | {"labels": [[labels[number], share] for number, share in pairs]}
 
 
 def shells(seen: Trace) -> dict[str, int]:

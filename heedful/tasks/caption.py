@@ -61,7 +61,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, DataSize, Job, Task, chunks
+from .task import Corpus, DataSize, Job, Sample, Task, chunks, samples_of
 from .text_to_image.judge import compare
 from .translate_rows import collate
 
@@ -203,7 +203,9 @@ def job(recipe: Recipe, examples: CaptionExamples) -> Job:
         steps_per_epoch=plan.batches,
         loss=partial(caption_loss, data=d, smoothing=t.label_smoothing),
         evaluate=lambda model: evaluate(model, vocab, d, held_out, texts),
-        show=lambda model: show(model, vocab, d, there, valid[: recipe.evaluate.examples], texts),
+        samples=lambda model: samples(
+            model, vocab, d, there, valid[: samples_of(recipe.evaluate.examples)], texts
+        ),
         held_out=len(texts),
         baselines={
             "exact": (
@@ -413,17 +415,18 @@ def held_out_loss(model: EncoderDecoder, asked: EvaluationRequest, rows: int) ->
     return loss, by_frequency(vocab.encode_batch(learned), tokens, vocab)
 
 
-def show(
+def samples(
     model: EncoderDecoder, vocab: Vocab, d: CaptionData, gallery: Gallery, ids: np.ndarray, texts: list[str]
-) -> list[str]:
+) -> list[Sample]:
     """A few pictures by their numbers, with the captions that the model writes."""
     if not len(ids):
         return []
-    lines = []
+    found = []
     for i, mine, right in zip(ids, caption(model, vocab, d, gallery.pixels(ids)), texts, strict=False):
-        told = f"    held-out picture {i + 1} → {mine}"
-        lines.append(told if meaning(mine, d) == meaning(right, d) else f"{told}    (expected: {right})")
-    return lines
+        source = f"held-out picture {i + 1}"
+        expected = "" if meaning(mine, d) == meaning(right, d) else f"    (expected: {right})"
+        found.append(Sample(source, mine, right, f"    {source} → {mine}{expected}"))
+    return found
 
 
 TASK = Task(

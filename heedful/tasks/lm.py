@@ -48,7 +48,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, Job, Starts, Task
+from .task import Corpus, Job, Sample, Starts, Task, samples_of
 from .tuning import describe_start, tuning_of
 
 STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
@@ -118,10 +118,6 @@ class Windows:
     def batch(self, starts: np.ndarray) -> WindowBatch:
         return windows(self.stream, starts, self.length)
 
-    def first(self) -> np.ndarray:
-        """What may be continued."""
-        return self.stream
-
     def __str__(self) -> str:
         return f"windows of {self.context}"
 
@@ -157,10 +153,6 @@ class Documents:
         count = int((documents >= 0).sum())
         tokens_BT, answers_BT, documents_BT = map(torch.from_numpy, (tokens, answers, documents))
         return PackedBatch(tokens_BT, answers_BT, documents_BT, count, tuple(rows.tolist()))
-
-    def first(self) -> np.ndarray:
-        head = self.stream[: self.packing.length]
-        return head[: int(np.argmax(np.append(head == self.end, True)))]
 
     def __str__(self) -> str:
         packing = self.packing
@@ -247,11 +239,10 @@ def job(recipe: Recipe, examples: TextExamples) -> Job:
         loss=carried or (lambda model, batch: loss_of(model, batch, smoothing)),
         carried=carried,
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
-        show=lambda model: (
-            show(model, vocab, prompt_of(tried.first(), vocab, recipe, context), context)
-            if recipe.evaluate.examples
-            else []
-        ),
+        samples=lambda model: [
+            continued(model, vocab, text, recipe, context)
+            for text in openings(held_out, vocab.eos, samples_of(recipe.evaluate.examples), context)
+        ],
         baselines={"loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size))},
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
@@ -392,23 +383,42 @@ def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
     return min(recipe.data.max_length or table, table, len(stream) - 1)
 
 
-def prompt_of(text: np.ndarray, vocab: Vocab, recipe: Recipe, context: int) -> np.ndarray:
-    """What may be continued: of a sentence and its translation, the sentence and the delimiter."""
+WRITTEN = 60  # tokens of a continuation
+PROMPT = 32  # tokens at most of what is continued
+
+
+def openings(stream: np.ndarray, end: int, count: int, context: int) -> list[np.ndarray]:
+    """Texts of at most `context` tokens from all over a stream: beginnings of documents where one is near."""
+    found: dict[int, np.ndarray] = {}
+    for start in (len(stream) * i // count for i in range(count)):
+        ends = np.flatnonzero(stream[start : start + context] == end)
+        if start and len(ends):
+            start += int(ends[0]) + 1
+        text = stream[start : start + context]
+        text = text[: int(np.argmax(np.append(text == end, True)))]
+        if len(text) > 1:
+            found[start] = text
+    return list(found.values())
+
+
+def prompt_of(text: np.ndarray, vocab: Vocab, recipe: Recipe, context: int) -> tuple[list[int], str]:
+    """What may be continued, and how it goes on: of a sentence and its translation, after the delimiter."""
     mark = DELIMITER.rstrip()
-    source, found, _ = vocab.decode(text[:context].tolist()).partition(mark)
-    if recipe.data.corpus != "phrasebook" or not found:
-        return text
-    return np.array(vocab.encode_batch([source + mark])[0])
+    source, found, target = vocab.decode(text.tolist()).partition(mark)
+    if recipe.data.corpus == "phrasebook" and found:
+        return vocab.encode_batch([source + mark])[0], target.strip()
+    size = max(1, min(context // 2, PROMPT, len(text) // 2))
+    return text[:size].tolist(), vocab.decode(text[size : size + WRITTEN].tolist())
 
 
-def show(model: Decoder, vocab: Vocab, text: np.ndarray, context: int) -> list[str]:
+def continued(model: Decoder, vocab: Vocab, text: np.ndarray, recipe: Recipe, context: int) -> Sample:
     """How the model goes on from the start of a held-out text, until it ends it."""
-    prompt = torch.from_numpy(text[: min(context // 2, 32)].astype(np.int64)).to(
-        model.inputs.tokens.weight.device
-    )
-    written = greedy_continuation(model, prompt, 60, context)
+    ids, reference = prompt_of(text, vocab, recipe, context)
+    prompt = torch.tensor(ids, device=model.inputs.tokens.weight.device)
+    written = greedy_continuation(model, prompt, WRITTEN, context)
     written = written[: written.index(vocab.eos)] if vocab.eos in written else written
-    return [f"    {vocab.decode(prompt.tolist())!r} → {vocab.decode(written)!r}"]
+    source, output = vocab.decode(ids), vocab.decode(written)
+    return Sample(source, output, reference, f"    {source!r} → {output!r}")
 
 
 RECURRENT = {"layers": 2}

@@ -88,10 +88,6 @@ class Segments:
         steps = plan.batches if most is None else min(plan.batches, -(-most // plan.rows))
         return [self.batch(plan.batch(step), step, step) for step in range(steps)]
 
-    def first(self) -> np.ndarray:
-        """What may be continued."""
-        return self.stream
-
     def __str__(self) -> str:
         return f"segments of {self.context}"
 

@@ -32,7 +32,7 @@ from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .next_sentence import Lines, elsewhere
 from .origin import ENCODERS, NO_TOKEN, Origin, begin, special_of, starting_from, vocab_of, with_heads
 from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, Schedule, TextInRows
-from .task import Corpus, Job, Starts, Task
+from .task import Corpus, Job, Sample, Starts, Task, samples_of
 from .tuning import describe_start, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
@@ -288,7 +288,7 @@ def job(recipe: Recipe, examples: TextExamples) -> Job:
         steps_per_epoch=plan.batches,
         loss=lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing),
         evaluate=lambda model: evaluate(model, tried),
-        show=lambda model: show(model, vocab, held_out, room, seed, recipe.evaluate.examples),
+        samples=lambda model: samples(model, vocab, held_out, room, recipe),
         baselines={
             "loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size)),
             **({"next_sentence": (SAME_ANSWER, share_of_larger(tried))} if d.pairs else {}),
@@ -410,17 +410,15 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     )
 
 
-def show(
-    model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, seed: int, examples: int
-) -> list[str]:
+def samples(model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, recipe: Recipe) -> list[Sample]:
     """The first held-out windows with blanks, and what the model put in them."""
     size, marks = min(room, SHOWN, len(stream)), marks_of(vocab)
-    lines = []
-    for start in range(0, min(examples * size, len(stream) - size + 1), size):
+    found, count = [], samples_of(recipe.evaluate.examples)
+    for start in range(0, min(count * size, len(stream) - size + 1), size):
         row, _, _ = window_row(stream, start, size, marks.cls, marks.sep)
-        _, chosen = blanks(row, marks, seed, HELD_OUT, start, BLANK)
-        lines.append(filled(model, vocab, row, chosen))
-    return lines
+        _, chosen = blanks(row, marks, recipe.train.seed, HELD_OUT, start, BLANK)
+        found.append(filled(model, vocab, row, chosen))
+    return found
 
 
 def context_of(model: WithHeads, recipe: Recipe) -> int:
@@ -429,22 +427,26 @@ def context_of(model: WithHeads, recipe: Recipe) -> int:
     return min(recipe.data.max_length or places, places)
 
 
-def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> str:
-    """A window with the model's words in brackets: [word] if right, [“word” for “that”] if wrong."""
+def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> Sample:
+    """A window with the model's words in its blanks. The log has them in brackets: [word] if right,
+    [“word” for “that”] if wrong."""
     device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
     read_1T[0, chosen] = vocab.mask
     scores_1TV = model(read_1T.to(device))["masked_lm"]
     guesses = scores_1TV[0, chosen].argmax(-1).tolist()
-    words = []
-    for guess, place in zip(guesses, chosen, strict=True):
-        mine, right = (vocab.decode([n]) or "?" for n in (guess, int(row[place])))
-        words.append(f"[{mine}]" if guess == row[place] else f"[“{mine}” for “{right}”]")
+    mine, true = ([vocab.decode([n]) or "?" for n in ids] for ids in (guesses, row[chosen].tolist()))
+    words = [
+        f"[{guess}]" if guesses[i] == row[place] else f"[“{guess}” for “{true[i]}”]"
+        for i, (guess, place) in enumerate(zip(mine, chosen, strict=True))
+    ]
     runs = np.split(row, chosen)
     texts = [vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(runs)]
     joiner = " " if vocab.kind in ("word", "wordpiece") else ""  # their tokens lose their space when alone
-    blank = joined(texts, ["___"] * len(words), joiner)
-    return f"    {blank!r}\n  → {joined(texts, words, joiner)!r}"
+    blank, output, reference, told = (
+        joined(texts, fillers, joiner) for fillers in (["___"] * len(words), mine, true, words)
+    )
+    return Sample(blank, output, reference, f"    {blank!r}\n  → {told!r}")
 
 
 def joined(texts: list[str], words: list[str], joiner: str) -> str:

@@ -36,7 +36,18 @@ from .metrics import BY_FREQUENCY, interval
 from .recipe.settings import Recipe, SmoothedTraining, TableSettings
 from .rouge import SIGNATURE, mean_interval, rouges
 from .summary_forms import Form, Row, device_of, form_of, in_one_row
-from .task import Corpus, DataSize, Job, Task, chunks, describe_data, not_empty, shortened
+from .task import (
+    Corpus,
+    DataSize,
+    Job,
+    Sample,
+    Task,
+    chunks,
+    describe_data,
+    not_empty,
+    samples_of,
+    shortened,
+)
 from .translate import TASK as TRANSLATE
 from .translate import by_frequency
 
@@ -213,7 +224,7 @@ def job(recipe: Recipe, examples: SummaryExamples) -> Job:
         steps_per_epoch=plan.batches,
         loss=lambda model, batch: form.loss(model, batch, recipe.train.label_smoothing),
         evaluate=judge.evaluate,
-        show=lambda model: judge.show(model, recipe.evaluate.examples),
+        samples=lambda model: judge.samples(model, samples_of(recipe.evaluate.examples)),
         held_out=len(tried),
         baselines={
             **{
@@ -327,16 +338,17 @@ class SummaryEvaluator:
         rows = [*self.sources, *self.targets]
         return sum(row.count(Vocab.unk) for row in rows) / max(1, sum(map(len, rows)))
 
-    def show(self, model: Any, count: int) -> list[str]:
+    def samples(self, model: Any, count: int) -> list[Sample]:
         """A few summaries beside what was expected."""
-        lines = []
+        found = []
         some = list(range(min(count, len(self.examples))))
         for i, mine in zip(some, self.write(model, some), strict=True):
             (article, _), right = self.examples[i], self.references[i]
-            text = shortened(text_of(article, "first"), SHOWN)
+            text = text_of(article, "first")
             expected = "" if mine in right else f"    (expected: {right[0]})"
-            lines.append(f"    {text}\n  → {mine}{expected}")
-        return lines
+            line = f"    {shortened(text, SHOWN)}\n  → {mine}{expected}"
+            found.append(Sample(text, mine, right[0], line))
+        return found
 
 
 @dataclass(frozen=True)

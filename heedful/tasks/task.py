@@ -78,6 +78,34 @@ class Tuning(Protocol):
         """The adapters, if there are any."""
 
 
+SAMPLES, LONGEST_SAMPLE = 4, 500  # examples whose outputs a run keeps, and characters of each text
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A held-out example, what the model wrote for it, and what was expected."""
+
+    source: str
+    output: str
+    reference: str
+    line: str  # as the log shows it
+
+    def as_json(self) -> dict[str, str]:
+        """The three texts, as samples.jsonl has them."""
+        texts = {"source": self.source, "output": self.output, "reference": self.reference}
+        return {name: cut(text, LONGEST_SAMPLE) for name, text in texts.items()}
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters; a longer one ends with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def samples_of(shown: int) -> int:
+    """How many examples a model writes at an evaluation whose log shows so many: 0 asks for none at all."""
+    return max(shown, SAMPLES) if shown else 0
+
+
 @dataclass(frozen=True)
 class Job:
     """What a task makes of a recipe and its data."""
@@ -90,7 +118,9 @@ class Job:
     steps_per_epoch: int
     loss: Callable[[Any, Any], Loss]  # of the model and a batch
     evaluate: Callable[[Any], dict[str, float]]  # on held-out data; "loss" is what best is judged by
-    show: Callable[[Any], list[str]]  # a few examples, each a text to read
+    # A few examples, each a text to read; what a task writes are samples, which a run also keeps.
+    show: Callable[[Any], list[str]] = lambda model: []
+    samples: Callable[[Any], list[Sample]] = lambda model: []
     baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
     plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
     held_out: int = 0  # rows that an evaluation tries, where it tries rows

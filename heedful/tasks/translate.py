@@ -38,7 +38,7 @@ from .recipe.settings import (
     Optimizer,
     Recipe,
 )
-from .task import Corpus, Job, Starts, Task, chunks, pad
+from .task import Corpus, Job, Sample, Starts, Task, chunks, pad, samples_of
 from .translate_data import (
     TextPair,
     TokenTree,
@@ -149,7 +149,7 @@ def job(recipe: Recipe, examples: TranslationExamples) -> Job:
         steps_per_epoch=planned.plan.batches,
         loss=lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing),
         evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lowercase),
-        show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
+        samples=lambda model: samples(model, vocab, held_out[: samples_of(recipe.evaluate.examples)]),
         held_out=len(held_out),
         baselines={
             "exact": ("exact match (copying the source)", exact_match(*zip(*held_out, strict=True))),
@@ -333,14 +333,13 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     )
 
 
-def show(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[str]:
+def samples(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[Sample]:
     """A few translations beside what was expected."""
-    found = translate(model, vocab, [s for s, _ in pairs])
-    lines = []
-    for (source, target), mine in zip(pairs, found, strict=True):
+    found = []
+    for (source, target), mine in zip(pairs, translate(model, vocab, [s for s, _ in pairs]), strict=True):
         expected = "" if mine == target else f"    (expected: {target})"
-        lines.append(f"    {source}\n  → {mine}{expected}")
-    return lines
+        found.append(Sample(str(source), mine, target, f"    {source}\n  → {mine}{expected}"))
+    return found
 
 
 TRANSFORMER = {"context": 1024, "norm": "pre", "attention_dropout": 0.0}

@@ -45,9 +45,21 @@ function keep(key, answer) {
   }
 }
 
-/** Forget which answers were used; called when a page opens. */
+/** Keep an answer that came piece by piece, for this view and its export. */
+export function keepJson(key, value) {
+  touched.add(key);
+  keep(key, { json: value });
+}
+
+/** Such an answer, or null. */
+export function keptJson(key) {
+  touched.add(key);
+  return (recorded ? recorded.answers[key] : kept.get(key))?.json ?? null;
+}
+
+/** Forget which answers were used, but for those that every page needs; called when a page opens. */
 export function turnPage() {
-  touched = new Set([...touched].filter((key) => !key.includes('/tensor') && !key.includes('/steps')));
+  touched = new Set([...touched].filter((key) => /^(GET \/api\/runs(\/\w+\/about)?|POST \/api\/trace .*)$/.test(key)));
 }
 
 /** The answers of the view, for an export. */

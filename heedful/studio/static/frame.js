@@ -42,9 +42,22 @@ function Example() {
   return html`<span class="edits" role="status">${words.example} ${note || html`<button type="button" class="link" onClick=${start}>${words.trainDemo}</button>`}</span>`;
 }
 
-/** Which model, which text; Enter runs the text through the model. */
+/** A picture of one's own, kept by the server under a name that the address can hold. */
+function FileButton({ onName }) {
+  const [error, setError] = hooks.useState('');
+  const send = (event) => {
+    const reader = new FileReader();
+    reader.onload = () => json('/api/picture', { body: { picture: reader.result }, method: 'POST' })
+      .then(({ text }) => onName(text), (failed) => setError(sentence(failed)));
+    if (event.target.files[0]) reader.readAsDataURL(event.target.files[0]);
+  };
+  return html`<label class="file"><span>${words.chooseFile}</span><input type="file" accept="image/png,image/jpeg" onChange=${send} />
+    ${error && html`<em role="alert">${error}</em>`}</label>`;
+}
+
+/** Which model, which text or picture; Enter runs it through the model. */
 export function InputBar({ view, text, page }) {
-  const { state, set, run, runs, trace } = view;
+  const { state, set, run, about, runs, trace } = view;
   const [draft, setDraft] = hooks.useState({ text, target: state.target ?? '' });
   hooks.useEffect(() => setDraft({ text, target: state.target ?? '' }), [text, state.target]);
   const send = (event) => {
@@ -55,15 +68,17 @@ export function InputBar({ view, text, page }) {
   const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '' });
   const pair = trace?.translation !== undefined && trace?.translation !== null;
   const fixedPage = Boolean(recorded);
+  const pictures = about?.reads === 'pictures';
   return html`<form class="input" aria-label=${words.input} onSubmit=${send}>
     <${Pick} label=${words.run} value=${run?.id} onChange=${choose}
       options=${runs.map((one) => [one.id, named(one)])} />
-    ${page?.needs === 'trace' && html`<label class="field wide"><span>${words.text}</span>
+    ${page?.needs === 'trace' && html`<label class="field wide"><span>${pictures ? words.picture : words.text}</span>
       <input id="text" type="text" value=${draft.text} onInput=${type('text')} readonly=${fixedPage}
         autocomplete="off" spellcheck=${false} /></label>`}
     ${page?.needs === 'trace' && pair && html`<label class="field"><span>${words.target}</span>
       <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
         placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
+    ${page?.needs === 'trace' && !fixedPage && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
     ${page?.needs === 'trace' && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
     ${run?.kind === 'recorded' && !fixedPage && html`<${Example} />`}
     ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>

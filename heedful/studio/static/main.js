@@ -8,17 +8,21 @@
  *   why            {text, lecture}: a note for the margin, and the line of the lecture that it belongs to.
  *   needs          'trace': a text goes through the model first, and `view.trace` is there;
  *                  'run': a model is chosen; 'nothing': the page opens without a model.
- *   applies(run)   '' or the sentence why this page has nothing to show for a model.
+ *   applies(run, about)  '' or the sentence why this page has nothing to show for a model.
  *   render(view)   a Preact component: returns a fragment of <aside class="controls"> and
  *                  <section class="picture">. Hooks are allowed. What is in .picture is exported as PNG and SVG.
  *   code(view)     the Python that gives the same numbers.
  *   csv(view)      rows of the numbers shown, an array of arrays; the first row has the titles.
  *
- * `view` is {state, set, go, run, runs, trace, shown}:
+ * `view` is {state, set, go, run, about, runs, reload, trace, shown}:
  *
  *   state          the strings of the address (state.js). set(patch, replace?) changes them; go(page, patch) opens
  *                  another page. Everything that a person can choose is in here, so that a link shows the same.
  *   run            the chosen model: id, name, task, architecture, parameters, ...; runs: all of them.
+ *   about          what the model is, once it is loaded: architecture, kind, can, reads ('texts' or 'pictures'), writes
+ *                  ('translate', 'summarize', 'generate' or null), kinds of attention, pair (it has an encoder and a
+ *                  decoder), predicts (tokens), labels, tokenizers (how many), own_data, example (a text that fits it).
+ *   reload()       look for runs again.
  *   trace          the answer of POST /api/trace: id, text, translation, kinds, agreement, seconds.
  *   shown          an object that belongs to the page: render puts there what code and csv need.
  *
@@ -41,15 +45,10 @@ async function open(name) {
   return modules.get(name);
 }
 
-/** The text that a model is shown at first. */
-function firstText(run) {
-  return run.text ?? words.examples[run.task] ?? words.examples.other;
-}
-
 /** A trace of the text: asked for when the page needs one. */
-function useTrace(state, run, page) {
-  const text = state.text || (run ? firstText(run) : '');
-  const wanted = page?.needs === 'trace' && run && !page.applies(run);
+function useTrace(state, run, about, page) {
+  const text = state.text || about?.example || '';
+  const wanted = page?.needs === 'trace' && about && !page.applies(run, about);
   const body = { run: run?.id, text, edits: listOf(state.edits) };
   if (state.target) body.target = state.target;
   const ask = async (signal) => ({ ...(await json('/api/trace', { body, signal })), run: run.id });
@@ -102,8 +101,8 @@ function Sheet({ name, page, view, answer }) {
   hooks.useEffect(() => {
     document.title = `${page.title} · ${words.brand}`;
   }, [page]);
-  const reason = page.needs === 'nothing' || !view.run ? '' : page.applies(view.run);
-  const waits = page.needs === 'trace' && !view.trace;
+  const reason = page.needs === 'nothing' || !view.about ? '' : page.applies(view.run, view.about);
+  const waits = page.needs !== 'nothing' && (!view.about || (page.needs === 'trace' && !view.trace));
   const lacksRun = page.needs !== 'nothing' && !view.run;
   const blocked = reason || lacksRun || waits;
   return html`<main id="page" class=${`page page-${name}`} tabindex="-1">
@@ -113,7 +112,7 @@ function Sheet({ name, page, view, answer }) {
     </header>
     ${reason && html`<${Note}>${reason}<//>`}
     ${!reason && lacksRun && html`<${Note}>${words.noRuns}<//>`}
-    ${!reason && !lacksRun && waits && html`<${Note} error=${answer.error} busy=${answer.busy && words.loading} />`}
+    ${!reason && !lacksRun && waits && html`<${Note} error=${answer.error} busy=${view.about ? words.loading : words.loadingModel} />`}
     ${!blocked && html`<div class=${`sheet${answer.busy ? ' stale' : ''}`}>
       <${page.render} key=${name} ...${view} view=${view} /></div>`}
   </main>`;
@@ -124,20 +123,26 @@ function App() {
   const name = PAGES[state.page] ? state.page : FIRST;
   const [help, setHelp] = hooks.useState(false);
   const shown = hooks.useRef({});
-  const list = useAnswer((signal) => json('/api/runs', { signal }), []);
+  const [times, setTimes] = hooks.useState(0);
+  const list = useAnswer((signal) => json('/api/runs', { signal, fresh: true }), [times]);
   const found = list.value?.runs ?? [];
   const runs = found.length ? found : [list.value?.recorded].filter(Boolean);
   const run = runs.find((one) => one.id === state.run) ?? runs.find((one) => one.has_model) ?? runs[0] ?? null;
   const opened = useAnswer(() => open(name), [name]);
   const page = modules.get(name) ?? null;
-  const answer = useTrace(state, run, page);
+  const needsRun = Boolean(page && run && page.needs !== 'nothing');
+  const asked = useAnswer(needsRun ? async (signal) => ({ ...(await json(`/api/runs/${run.id}/about`, { signal })), of: run.id }) : null,
+    [needsRun, run?.id]);
+  const about = asked.value?.of === run?.id ? asked.value : null;
+  const traced = useTrace(state, run, about, page);
+  const answer = asked.error ? { ...traced, error: asked.error } : traced;
   useKeys(state, answer.value, setHelp);
-  hooks.useEffect(() => {
+  hooks.useMemo(() => { // before the page asks for anything
     turnPage();
     shown.current = {};
   }, [name]);
-  const view = { state, set, go, run, runs, trace: answer.value, shown: shown.current };
-  const ready = page && !list.busy;
+  const view = { state, set, go, run, about, runs, reload: () => setTimes(times + 1), trace: answer.value, shown: shown.current };
+  const ready = page && (list.value || !list.busy);
   return html`<div class="studio">
     <a class="skip" href="#page" onClick=${skip}>${words.skip}</a>
     <${Navigation} name=${name} onHelp=${() => setHelp(true)} />

@@ -25,6 +25,8 @@ export const words = {
   input: 'Model and text',
   run: 'Model',
   text: 'Text',
+  picture: 'Picture',
+  chooseFile: 'Choose a file',
   target: 'Target',
   targetHint: "the model's own",
   edits: 'Edits',
@@ -49,10 +51,11 @@ export const words = {
   codeTitle: 'The Python that gives these numbers',
   noTable: 'There are no numbers here yet.',
   loading: 'Computing…',
+  noAttention: (name) => `This ${name} has no attention, so there are no heads to show.`,
+  loadingModel: 'Loading the model…',
   loadingPage: 'Opening…',
   loadingRuns: 'Looking for models…',
   noRuns: 'No model was found. Train one with `heedful demo`, or start `heedful studio RUN`.',
-  chooseText: 'Type a text above and press Enter.',
   failed: 'Something in the page failed',
   refused: 'The studio refused this request',
   unreachable: 'The studio does not answer. Check that `heedful studio` is still running, then reload.',
@@ -88,10 +91,6 @@ export const words = {
     ['?', 'this help'],
     ['Esc', 'close'],
   ],
-  examples: {
-    translate: 'Their small cat was a fast animal.',
-    other: 'The cat sat on the mat because it was tired.',
-  },
 };
 
 /** A number for people: three significant digits, a true minus sign. */

@@ -18,8 +18,8 @@ export const why = { text: text.whyText, lecture: text.lecture };
 export const needs = 'trace';
 const MEASURES = ['bits', 'sharp', 'distance', 'itself', 'one before', 'one after', 'the first', 'importance'];
 
-export function applies(run) {
-  return run.kinds && !run.kinds.length ? text.noAttention(run.architecture) : '';
+export function applies(run, about) {
+  return about.kinds.length ? '' : words.noAttention(about.architecture);
 }
 
 /** One entry for each head, with its measures. */

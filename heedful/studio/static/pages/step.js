@@ -17,8 +17,8 @@ export const sees = text.sees;
 export const why = { text: text.whyText, lecture: text.lecture };
 export const needs = 'trace';
 
-export function applies(run) {
-  return run.kinds && !run.kinds.length ? text.noAttention(run.architecture) : '';
+export function applies(run, about) {
+  return about.kinds.length ? '' : words.noAttention(about.architecture);
 }
 
 /** The main vector of each station, for its small picture. */

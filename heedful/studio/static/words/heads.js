@@ -7,7 +7,6 @@ export const text = {
   whyText: 'Every head attends in its own way. Some heads attend to one fixed offset, some align source and target, '
     + 'and some rest on the first token. Compare heads before you interpret one of them.',
   lecture: 'Multi-head attention: several small attentions side by side, joined by one projection.',
-  noAttention: (name) => `This ${name} has no attention, so there are no heads to show.`,
   kind: 'Attention',
   scale: 'Scale of the colors',
   scales: [

@@ -7,7 +7,6 @@ export const text = {
   whyText: 'Attention is a weighted mean of values. The weights come from dot products, which a scale keeps moderate, '
     + 'a mask restricts, and a softmax turns into shares of 1.',
   lecture: 'Attention(Q, K, V) = softmax(QKᵀ / √K) V',
-  noAttention: (name) => `This ${name} has no attention, so there is no head to step through.`,
   attention: 'Attention',
   layer: 'Layer',
   head: 'Head',
