@@ -73,6 +73,7 @@ export const words = {
   allHeads: (n) => `all ${n} heads`,
   chart: 'Chart',
   keyboard: 'Use the arrow keys to read the cells.',
+  patch: (word, name, weight) => `“${word}” attends to the patch ${name} with weight ${weight}`,
   rowColumn: (r, c) => `row ${r}, column ${c}`,
   sortBy: (name) => `Sort by ${name}`,
   all: (n) => `all ${n}`,

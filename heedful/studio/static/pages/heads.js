@@ -9,6 +9,7 @@ import { HUES } from '../paint.js';
 import { Chips } from '../views/chips.js';
 import { Choice, Note, Pick, Toggle } from '../views/controls.js';
 import { Grid } from '../views/grid.js';
+import { Overlay } from '../views/overlay.js';
 import { HeatMap, Legend, zoomed } from '../views/map.js';
 import { Table } from '../views/table.js';
 
@@ -68,11 +69,28 @@ function Measures({ items, state, set, chosen, onChoose }) {
     onSort=${(table) => set({ table }, true)} chosen=${(row) => chosen.includes(row.key)} onChoose=${onChoose} />`;
 }
 
+/** The scale that shows most: long texts and pictures have small weights. */
+function usualScale(trace, kind) {
+  if (trace.picture) return 'row';
+  return Math.max(kind.down.length, kind.across.length) > 60 ? 'root' : 'linear';
+}
+
+/** One row of a head over the picture that the model reads. */
+function OverPicture({ view, head, kind, row }) {
+  const { trace, set } = view;
+  const leading = kind.across.length - trace.picture.grid ** 2;
+  const own = kind.down.length === kind.across.length; // queries are patches too
+  const weights = hooks.useMemo(() => head.data.subarray(row * head.cols, (row + 1) * head.cols), [head, row]);
+  return html`<${Overlay} trace=${trace} weights=${weights} leading=${leading} word=${kind.down[row]}
+    marked=${own && row >= leading ? row - leading : null} label=${text.overPicture(kind.down[row])}
+    onPatch=${own ? (i) => set({ cell: `${leading + i + 1}.1` }, true) : undefined} />`;
+}
+
 /** One head, or several over each other, as a large map. */
 function Large({ view, kind, heads, axes }) {
   const { state, set, go } = view;
   const theme = useTheme();
-  const scale = state.scale || 'linear';
+  const scale = state.scale || usualScale(view.trace, kind);
   const layers = hooks.useMemo(() => heads.map((one) => grouped(one, axes)), [heads, axes]);
   const [rows, cols] = [axes.down.length, axes.across.length];
   const zoom = viewOf(state.zoom);
@@ -96,6 +114,8 @@ function Large({ view, kind, heads, axes }) {
   return html`<section class="large">
     <h2>${heads.length === 1 ? `${words.kinds[heads[0].which]}, ${names[0]}` : heads.map((one, n) => html`<span
       key=${one.name} class="swatch" style=${{ color: HUES[theme][n % HUES[theme].length] }}>■ ${one.name} </span>`)}</h2>
+    ${view.trace.picture && kind.across.length >= view.trace.picture.grid ** 2 && html`<${OverPicture} view=${view} head=${heads[0]} kind=${kind}
+      row=${Math.min(cell?.[0] ?? 0, kind.down.length - 1)} />`}
     <p class="label">${text.rows[heads[0].which]}</p>
     <${HeatMap} layers=${layers} rows=${rows} cols=${cols} down=${axes.down.map((one) => one.label)}
       across=${axes.across.map((one) => one.label)} scale=${scale} label=${what} say=${say} cell=${cell}
@@ -143,7 +163,7 @@ export function render({ view }) {
   return html`<aside class="controls">
     <${Choice} label=${text.kind} value=${which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])}
       onChange=${(one) => set({ head: spell(chosenHead({}, trace, one)), over: '', labels: '', cell: '', zoom: '' })} />
-    <${Choice} label=${text.scale} value=${state.scale || 'linear'} options=${text.scales} onChange=${(scale) => set({ scale })} />
+    <${Choice} label=${text.scale} value=${state.scale || usualScale(trace, kind)} options=${text.scales} onChange=${(scale) => set({ scale })} />
     <${Pick} label=${text.order} value=${order} options=${orders} onChange=${(sort) => set({ sort })} />
     <${Toggle} label=${text.merge} on=${merge} off=${pieces ? '' : text.noMerge}
       onChange=${(on) => set({ merge: on ? '1' : '', cell: '', zoom: '' })} />
@@ -155,7 +175,7 @@ export function render({ view }) {
   <section class="picture heads">
     <div class="heads-grid"><h2 class="unseen">${text.grid}</h2>
       ${thumbs.value && thumbs.value.shape[0] === kind.layers ? html`<${Grid} thumbs=${thumbs.value} items=${faded}
-        inPlace=${order === 'place'} scale=${state.scale || 'linear'} chosen=${wanted.map((at) => `${at.layer}.${at.head}`)}
+        inPlace=${order === 'place'} scale=${state.scale || usualScale(trace, kind)} chosen=${wanted.map((at) => `${at.layer}.${at.head}`)}
         onChoose=${choose} label=${text.grid} />` : html`<${Note} error=${thumbs.error} busy=${words.loading} />`}
     </div>
     ${ready ? html`<${Large} view=${view} kind=${kind} heads=${heads.value} axes=${axes} />`

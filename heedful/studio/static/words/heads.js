@@ -34,6 +34,7 @@ export const text = {
   zoomOut: 'Zoom out',
   whole: 'Whole map',
   rows: { cross: 'rows: target, columns: source', self: 'rows: queries, columns: keys', encoder: 'rows: queries, columns: keys' },
+  overPicture: (word) => `The row of “${word}” over the picture. The strongest color is the largest weight of the row.`,
   overlay: (names) => `overlay of ${names}`,
   columns: {
     name: ['head', 'layer and head, counted from 1'],
