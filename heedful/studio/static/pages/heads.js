@@ -1,6 +1,7 @@
 /** Heads: all heads at a glance, one of them large, several over each other. */
 import { hooks, html, useTheme } from '../html.js';
 import { tensor, url, useAnswer } from '../api.js';
+import { useJob } from '../job.js';
 import { headOf, listOf, spell } from '../state.js';
 import { fixed, num, origin, words } from '../words.js';
 import { text } from '../words/heads.js';
@@ -17,23 +18,25 @@ export const title = text.title;
 export const sees = text.sees;
 export const why = { text: text.whyText, lecture: text.lecture };
 export const needs = 'trace';
-const MEASURES = ['bits', 'sharp', 'distance', 'itself', 'one before', 'one after', 'the first', 'importance'];
+const MEASURES = ['bits', 'importance', 'sharp', 'distance', 'itself', 'one before', 'one after', 'the first'];
 
 export function applies(run, about) {
   return about.kinds.length ? '' : words.noAttention(about.architecture);
 }
 
 /** One entry for each head, with its measures. */
-function itemsOf(which, kind) {
+function itemsOf(which, kind, measured) {
   const items = [];
+  const importance = new Map((measured?.heads ?? []).map((one) => [one.head, one]));
   for (let layer = 1; layer <= kind.layers; layer += 1) {
     for (let head = 1; head <= kind.heads; head += 1) {
       const measures = kind.measures?.[layer - 1]?.[head - 1] ?? {};
       const labels = measures.labels ?? [];
       const at = { which, layer, head };
+      const need = importance.get(spell(at));
       const facts = [words.headName(layer, head), measures.bits !== undefined && `${num(measures.bits)} bits`];
       const said = labels.map(([name, share]) => `${name} ${fixed(share)}`);
-      items.push({ ...measures, ...at, i: items.length, key: spell(at), labels,
+      items.push({ ...measures, ...at, ...(need && { importance: need.importance, interval: need.interval }), i: items.length, key: spell(at), labels,
         say: [...facts, ...said].filter(Boolean).join(', ') });
     }
   }
@@ -52,8 +55,8 @@ function Measures({ items, state, set, chosen, onChoose }) {
     key,
     title: text.columns[key][0],
     about: text.columns[key][1],
-    text: (row) => fixed(row[key]),
-    from: (row) => origin({ tensor: text.columns[key][0], which: row.which, layer: row.layer, head: row.head,
+    text: (row) => (key === 'importance' ? num(row[key]) : fixed(row[key])),
+    from: (row) => (key === 'importance' && row.interval ? `${text.interval(...row.interval.map((x) => num(x)))}; ` : '') + origin({ tensor: text.columns[key][0], which: row.which, layer: row.layer, head: row.head,
       formula: text.columns[key][1] }),
   });
   const columns = [
@@ -139,7 +142,8 @@ export function render({ view }) {
   const extra = listOf(state.over).map(headOf).filter((at) => at?.which === which && at.layer <= kind.layers && at.head <= kind.heads);
   const wanted = [first, ...extra].slice(0, 6);
   const names = wanted.map(spell);
-  const items = hooks.useMemo(() => itemsOf(which, kind), [trace, which]);
+  const job = useJob(view.run.kind === 'recorded' ? null : { kind: 'ablate', run: view.run.id });
+  const items = hooks.useMemo(() => itemsOf(which, kind, job.result), [trace, which, job.result]);
   const thumbs = useAnswer((signal) => tensor(url(`/api/trace/${trace.id}/thumbs`, { which }), { signal }), [trace.id, which]);
   const heads = useAnswer((signal) => Promise.all(wanted.map((at) => weightsOf(trace, at, signal))), [trace.id, names.join()]);
   const labelsOfTokens = [...kind.down, ...kind.across];
@@ -169,6 +173,9 @@ export function render({ view }) {
       onChange=${(on) => set({ merge: on ? '1' : '', cell: '', zoom: '' })} />
     <${Toggle} label=${text.hide} on=${hide} off=${special ? '' : text.noHide}
       onChange=${(on) => set({ hide: on ? '1' : '', cell: '', zoom: '' })} />
+    ${view.run.kind !== 'recorded' && html`<div><button type="button" class="small" disabled=${job.state === 'running' || job.state === 'done'}
+      onClick=${() => job.start()}>${text.measure}</button><${Note} error=${job.error} busy=${job.state === 'running'
+        && text.measuring(job.progress)} /></div>`}
     ${labels.length > 0 && html`<div class="labels"><span class="label">${text.labels}</span><${Chips} label=${text.labels}
       items=${labels.map((name) => ({ text: name, on: filter.includes(name) }))} onPick=${(i) => flip(labels[i])} /></div>`}
   </aside>
