@@ -61,7 +61,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, DataSize, Job, Sample, Task, chunks, samples_of
+from .task import Corpus, DataSize, Job, Task, WrittenSample, chunks, samples_of
 from .text_to_image.judge import compare
 from .translate_rows import collate
 
@@ -417,7 +417,7 @@ def held_out_loss(model: EncoderDecoder, asked: EvaluationRequest, rows: int) ->
 
 def samples(
     model: EncoderDecoder, vocab: Vocab, d: CaptionData, gallery: Gallery, ids: np.ndarray, texts: list[str]
-) -> list[Sample]:
+) -> list[WrittenSample]:
     """A few pictures by their numbers, with the captions that the model writes."""
     if not len(ids):
         return []
@@ -425,7 +425,7 @@ def samples(
     for i, mine, right in zip(ids, caption(model, vocab, d, gallery.pixels(ids)), texts, strict=False):
         source = f"held-out picture {i + 1}"
         expected = "" if meaning(mine, d) == meaning(right, d) else f"    (expected: {right})"
-        found.append(Sample(source, mine, right, f"    {source} → {mine}{expected}"))
+        found.append(WrittenSample(source, mine, right, f"    {source} → {mine}{expected}"))
     return found
 
 

@@ -48,7 +48,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, Job, Sample, Starts, Task, samples_of
+from .task import Corpus, Job, Starts, Task, WrittenSample, samples_of
 from .tuning import describe_start, tuning_of
 
 STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
@@ -411,14 +411,14 @@ def prompt_of(text: np.ndarray, vocab: Vocab, recipe: Recipe, context: int) -> t
     return text[:size].tolist(), vocab.decode(text[size : size + WRITTEN].tolist())
 
 
-def continued(model: Decoder, vocab: Vocab, text: np.ndarray, recipe: Recipe, context: int) -> Sample:
+def continued(model: Decoder, vocab: Vocab, text: np.ndarray, recipe: Recipe, context: int) -> WrittenSample:
     """How the model goes on from the start of a held-out text, until it ends it."""
     ids, reference = prompt_of(text, vocab, recipe, context)
     prompt = torch.tensor(ids, device=model.inputs.tokens.weight.device)
     written = greedy_continuation(model, prompt, WRITTEN, context)
     written = written[: written.index(vocab.eos)] if vocab.eos in written else written
     source, output = vocab.decode(ids), vocab.decode(written)
-    return Sample(source, output, reference, f"    {source!r} → {output!r}")
+    return WrittenSample(source, output, reference, f"    {source!r} → {output!r}")
 
 
 RECURRENT = {"layers": 2}

@@ -32,7 +32,7 @@ from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .next_sentence import Lines, elsewhere
 from .origin import ENCODERS, NO_TOKEN, Origin, begin, special_of, starting_from, vocab_of, with_heads
 from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, Schedule, TextInRows
-from .task import Corpus, Job, Sample, Starts, Task, samples_of
+from .task import Corpus, Job, Starts, Task, WrittenSample, samples_of
 from .tuning import describe_start, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
@@ -410,10 +410,12 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     )
 
 
-def samples(model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, recipe: Recipe) -> list[Sample]:
+def samples(
+    model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, recipe: Recipe
+) -> list[WrittenSample]:
     """The first held-out windows with blanks, and what the model put in them."""
-    size, marks = min(room, SHOWN, len(stream)), marks_of(vocab)
-    found, count = [], samples_of(recipe.evaluate.examples)
+    size, marks, count = min(room, SHOWN, len(stream)), marks_of(vocab), samples_of(recipe.evaluate.examples)
+    found = []
     for start in range(0, min(count * size, len(stream) - size + 1), size):
         row, _, _ = window_row(stream, start, size, marks.cls, marks.sep)
         _, chosen = blanks(row, marks, recipe.train.seed, HELD_OUT, start, BLANK)
@@ -427,26 +429,24 @@ def context_of(model: WithHeads, recipe: Recipe) -> int:
     return min(recipe.data.max_length or places, places)
 
 
-def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> Sample:
-    """A window with the model's words in its blanks. The log has them in brackets: [word] if right,
-    [“word” for “that”] if wrong."""
+def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> WrittenSample:
+    """A window with the model's words; the log says [word] if right, [“word” for “that”] if wrong."""
     device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
     read_1T[0, chosen] = vocab.mask
     scores_1TV = model(read_1T.to(device))["masked_lm"]
-    guesses = scores_1TV[0, chosen].argmax(-1).tolist()
-    mine, true = ([vocab.decode([n]) or "?" for n in ids] for ids in (guesses, row[chosen].tolist()))
-    words = [
-        f"[{guess}]" if guesses[i] == row[place] else f"[“{guess}” for “{true[i]}”]"
-        for i, (guess, place) in enumerate(zip(mine, chosen, strict=True))
+    guesses, answers = scores_1TV[0, chosen].argmax(-1).tolist(), row[chosen].tolist()
+    mine, true = ([vocab.decode([n]) or "?" for n in ids] for ids in (guesses, answers))
+    pairs = zip(mine, true, guesses, answers, strict=True)
+    words = [f"[{x}]" if guess == answer else f"[“{x}” for “{y}”]" for x, y, guess, answer in pairs]
+    texts = [
+        vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(np.split(row, chosen))
     ]
-    runs = np.split(row, chosen)
-    texts = [vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(runs)]
     joiner = " " if vocab.kind in ("word", "wordpiece") else ""  # their tokens lose their space when alone
     blank, output, reference, told = (
         joined(texts, fillers, joiner) for fillers in (["___"] * len(words), mine, true, words)
     )
-    return Sample(blank, output, reference, f"    {blank!r}\n  → {told!r}")
+    return WrittenSample(blank, output, reference, f"    {blank!r}\n  → {told!r}")
 
 
 def joined(texts: list[str], words: list[str], joiner: str) -> str:

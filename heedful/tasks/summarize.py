@@ -40,8 +40,8 @@ from .task import (
     Corpus,
     DataSize,
     Job,
-    Sample,
     Task,
+    WrittenSample,
     chunks,
     describe_data,
     not_empty,
@@ -338,7 +338,7 @@ class SummaryEvaluator:
         rows = [*self.sources, *self.targets]
         return sum(row.count(Vocab.unk) for row in rows) / max(1, sum(map(len, rows)))
 
-    def samples(self, model: Any, count: int) -> list[Sample]:
+    def samples(self, model: Any, count: int) -> list[WrittenSample]:
         """A few summaries beside what was expected."""
         found = []
         some = list(range(min(count, len(self.examples))))
@@ -347,7 +347,7 @@ class SummaryEvaluator:
             text = text_of(article, "first")
             expected = "" if mine in right else f"    (expected: {right[0]})"
             line = f"    {shortened(text, SHOWN)}\n  → {mine}{expected}"
-            found.append(Sample(text, mine, right[0], line))
+            found.append(WrittenSample(text, mine, right[0], line))
         return found
 
 

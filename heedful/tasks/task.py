@@ -82,7 +82,7 @@ SAMPLES, LONGEST_SAMPLE = 4, 500  # examples whose outputs a run keeps, and char
 
 
 @dataclass(frozen=True)
-class Sample:
+class WrittenSample:
     """A held-out example, what the model wrote for it, and what was expected."""
 
     source: str
@@ -120,7 +120,7 @@ class Job:
     evaluate: Callable[[Any], dict[str, float]]  # on held-out data; "loss" is what best is judged by
     # A few examples, each a text to read; what a task writes are samples, which a run also keeps.
     show: Callable[[Any], list[str]] = lambda model: []
-    samples: Callable[[Any], list[Sample]] = lambda model: []
+    samples: Callable[[Any], list[WrittenSample]] = lambda model: []
     baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
     plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
     held_out: int = 0  # rows that an evaluation tries, where it tries rows

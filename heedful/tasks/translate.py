@@ -38,7 +38,7 @@ from .recipe.settings import (
     Optimizer,
     Recipe,
 )
-from .task import Corpus, Job, Sample, Starts, Task, chunks, pad, samples_of
+from .task import Corpus, Job, Starts, Task, WrittenSample, chunks, pad, samples_of
 from .translate_data import (
     TextPair,
     TokenTree,
@@ -333,12 +333,12 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     )
 
 
-def samples(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[Sample]:
+def samples(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[WrittenSample]:
     """A few translations beside what was expected."""
     found = []
     for (source, target), mine in zip(pairs, translate(model, vocab, [s for s, _ in pairs]), strict=True):
         expected = "" if mine == target else f"    (expected: {target})"
-        found.append(Sample(str(source), mine, target, f"    {source}\n  → {mine}{expected}"))
+        found.append(WrittenSample(str(source), mine, target, f"    {source}\n  → {mine}{expected}"))
     return found
 
 

@@ -221,4 +221,6 @@ def state_of(folder: Path) -> dict[str, bytes]:
         "metrics.jsonl",
         *(f"checkpoints/{newest.name}/{n}" for n in ("model.safetensors", "optimizer.safetensors")),
     ]
-    return {name: (folder / name).read_bytes() for name in names}
+    found = {name: (folder / name).read_bytes() for name in names}
+    samples = folder / "samples.jsonl"  # of a task that writes
+    return found | ({samples.name: samples.read_bytes()} if samples.exists() else {})

@@ -240,8 +240,10 @@ def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
     }
     torch.manual_seed(0)
     first = next(iter(phrasebook.split("valid"))).source
-    (line,) = job.show(family("dmca").build(job.config).eval())
-    assert line.strip().startswith(repr(f"{first} →"))  # the answer is what the model writes
+    pairs = {(pair.source, pair.target) for pair in phrasebook.split("valid")}
+    sample, *others = job.samples(family("dmca").build(job.config).eval())
+    assert sample.source == f"{first} →" and len(others) == 3  # the answer is what the model writes
+    assert all((one.source.removesuffix(" →"), one.reference) in pairs for one in [sample, *others])
     loss = job.loss(family("dmca").build(job.config), batch)
     assert loss.count == batch.count == int((batch.answers_BT >= 0).sum())  # source and target both count
 

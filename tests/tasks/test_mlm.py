@@ -248,9 +248,9 @@ def test_a_job_made_again_gives_the_same_steps_and_the_same_evaluation(pairs, tm
     with torch.no_grad():
         scores = first.evaluate(model)
         assert scores == again.evaluate(model)
-        told = first.show(model)
+        told = [sample.line for sample in first.samples(model)]
     assert set(scores) == {"loss", "perplexity", "accuracy"} | ({"next_sentence"} if pairs else set())
-    assert len(told) == 3
+    assert len(told) == 4
     blanks, filled = told[0].split("\n")
     assert "___" in blanks
     originals = re.sub(r"\[(?:“[\w.?]+” for )?“?([\w.]+)”?\]", r"\1", filled)
