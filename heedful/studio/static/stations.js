@@ -164,19 +164,24 @@ function Masked({ steps, shownKeys }) {
     ${steps.allowed.every(Boolean) && html`<p class="note">${text.noMask}</p>`}`;
 }
 
-function Softmax({ steps, shownKeys, chosenKey, onKey }) {
-  const { powers, sum } = softmax(steps.masked.map((x) => x ?? -Infinity));
-  const rows = shownKeys.map((j) => ({ j, key: j, word: steps.keys[j], masked: steps.masked[j] ?? -Infinity, exp: powers[j], weight: steps.weights[j] }));
+function Softmax({ steps, before, shownKeys, chosenKey, onKey }) {
+  const { powers, sum, weights } = softmax(steps.masked.map((x) => x ?? -Infinity));
+  const edited = weights.some((x, j) => Math.abs(x - steps.weights[j]) > 1e-3);
+  const rows = shownKeys.map((j) => ({ j, key: j, word: steps.keys[j], masked: steps.masked[j] ?? -Infinity, exp: powers[j], plain: weights[j], weight: steps.weights[j] }));
   const from = (name) => (row) => originOf(steps, name)(row.j);
   const columns = [
     { key: 'word', title: text.columns.key, text: (row) => row.word, plain: true },
     { key: 'masked', title: text.columns.masked, text: (row) => fixed(row.masked, 3), from: from('masked') },
     { key: 'exp', title: text.columns.exp, text: (row) => fixed(row.exp, 4), from: from('exp') },
+    ...(edited ? [{ key: 'plain', title: 'exp / Σ', text: (row) => fixed(row.plain, 4), from: () => text.plainFrom }] : []),
     { key: 'weight', title: text.columns.weight, text: (row) => fixed(row.weight, 4), from: from('weights') },
   ];
   return html`<${Table} label=${text.stations[6][1]} columns=${columns} rows=${rows} chosen=${(row) => row.j === chosenKey} onChoose=${(row) => onKey(row.j)} />
     <p class="sum">${text.expSum} = <${Num} value=${sum} digits=${5} from="Σ exp(masked − largest masked)" /></p>
-    <${Bars} label=${text.names.weight} top=${1} items=${shownKeys.map((j) => ({ name: steps.keys[j], value: steps.weights[j], from: originOf(steps, 'weights')(j) }))} />`;
+    ${edited && html`<p class="note">${text.edited}</p>`}
+    ${before && html`<p class="label">${text.beforeEdits}</p>`}
+    <${Bars} label=${text.names.weight} top=${1} items=${shownKeys.map((j) => ({ name: steps.keys[j], value: steps.weights[j], ghost: before?.weights[j],
+      from: originOf(steps, 'weights')(j) + (before ? `; ${text.without(fixed(before.weights[j], 4))}` : '') }))} />`;
 }
 
 function Values({ steps, shownKeys, all }) {

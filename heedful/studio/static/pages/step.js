@@ -1,14 +1,14 @@
 /** Step: one query of one head, from the residual stream to the residual stream, in nine stations. */
 import { hooks, html, useTheme } from '../html.js';
 import { json, url, useAnswer } from '../api.js';
-import { intOf, spell } from '../state.js';
+import { intOf, listOf, spell } from '../state.js';
 import { words } from '../words.js';
 import { text } from '../words/step.js';
 import { chosenHead, codeOfTrace } from '../reading.js';
 import { css, signedColor, topOf, weightColor } from '../paint.js';
 import { MANY, STATIONS, keysOf, products } from '../stations.js';
 import { Chips } from '../views/chips.js';
-import { Choice, Note, Pick, Toggle } from '../views/controls.js';
+import { Choice, Note, Pick, Slider, Toggle } from '../views/controls.js';
 import { Formula } from '../views/formula.js';
 import { FIRST } from '../views/strip.js';
 
@@ -55,9 +55,22 @@ function useSpace(next) {
   });
 }
 
-/** Which kind, layer and head. */
+/** The same query without edits, to stand behind the edited one. */
+function useBefore({ state, run, trace }, query) {
+  const body = { run: run.id, text: trace.text, edits: [], ...(state.target && { target: state.target }) };
+  return useAnswer(state.edits ? async (signal) => {
+    const { id } = await json('/api/trace', { body, signal });
+    return json(url(`/api/trace/${id}/steps`, query), { signal });
+  } : null, [trace.id, JSON.stringify(query)]).value;
+}
+
+/** Which kind, layer and head, and what its scores are multiplied by. */
 function Controls({ view, at, kind, all, allKeys }) {
-  const { set, trace } = view;
+  const { state, set, trace, run } = view;
+  const own = `scale:${spell(at)}:`;
+  const edits = listOf(state.edits);
+  const factor = Number(edits.find((one) => one.startsWith(own))?.slice(own.length) ?? 1);
+  const scale = (x) => set({ edits: [...edits.filter((one) => !one.startsWith(own)), ...(x === 1 ? [] : [own + x])].join() }, true);
   const numbers = (n) => [...Array(n).keys()].map((i) => [String(i + 1), String(i + 1)]);
   const change = (patch) => set({ head: spell({ ...at, ...patch }) });
   return html`<aside class="controls">
@@ -69,6 +82,7 @@ function Controls({ view, at, kind, all, allKeys }) {
     </div>
     <${Choice} label=${text.components} value=${all ? '1' : ''} options=${[['', words.first(FIRST)], ['1', words.all('')]]}
       onChange=${(value) => set({ all: value }, true)} />
+    ${run.kind !== 'recorded' && html`<div data-from=${text.factorAbout}><${Slider} label=${text.factor} value=${factor} low=${0} high=${4} step=${0.25} onChange=${scale} /></div>`}
     ${kind.across.length > MANY && html`<${Toggle} label=${`${text.keys}: ${words.all(kind.across.length)}`} on=${allKeys}
       onChange=${(on) => set({ keys: on ? '1' : '' }, true)} />`}
   </aside>`;
@@ -84,6 +98,7 @@ export function render({ view }) {
   const path = url(`/api/trace/${trace.id}/steps`, { which, layer, head, query });
   const answer = useAnswer((signal) => json(path, { signal }), [path]);
   const steps = answer.value;
+  const before = useBefore(view, { which, layer, head, query });
   const fits = steps && steps.which === which && steps.keys.length === kind.across.length;
   const all = state.all === '1' || (fits && steps.q.length <= FIRST);
   const best = fits ? steps.weights.indexOf(Math.max(...steps.weights)) : 0;
@@ -96,7 +111,7 @@ export function render({ view }) {
   const Station = STATIONS[station];
   const [, name, formula, sentence] = text.stations[station];
   const shownKeys = keysOf(steps, state.keys === '1');
-  const props = { steps, trace, all, chosenKey, component, shownKeys,
+  const props = { steps, before: before?.keys.length === steps.keys.length ? before : null, trace, all, chosenKey, component, shownKeys,
     onKey: (j) => set({ key: String(j + 1) }, true), onComponent: (i) => set({ component: String(i + 1) }, true) };
   return html`<${Controls} view=${view} at=${at} kind=${kind} all=${state.all === '1'} allKeys=${state.keys === '1'} />
     <section class="picture step">
