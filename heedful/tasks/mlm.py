@@ -431,17 +431,15 @@ def context_of(model: WithHeads, recipe: Recipe) -> int:
 
 def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> WrittenSample:
     """A window with the model's words; the log says [word] if right, [“word” for “that”] if wrong."""
-    device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
     read_1T[0, chosen] = vocab.mask
-    scores_1TV = model(read_1T.to(device))["masked_lm"]
+    scores_1TV = model(read_1T.to(model.encoder.inputs.tokens.weight.device))["masked_lm"]
     guesses, answers = scores_1TV[0, chosen].argmax(-1).tolist(), row[chosen].tolist()
     mine, true = ([vocab.decode([n]) or "?" for n in ids] for ids in (guesses, answers))
     pairs = zip(mine, true, guesses, answers, strict=True)
     words = [f"[{x}]" if guess == answer else f"[“{x}” for “{y}”]" for x, y, guess, answer in pairs]
-    texts = [
-        vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(np.split(row, chosen))
-    ]
+    runs = np.split(row, chosen)
+    texts = [vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(runs)]
     joiner = " " if vocab.kind in ("word", "wordpiece") else ""  # their tokens lose their space when alone
     blank, output, reference, told = (
         joined(texts, fillers, joiner) for fillers in (["___"] * len(words), mine, true, words)
