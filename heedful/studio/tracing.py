@@ -92,6 +92,7 @@ class Traces:
                 "kinds": kept.kinds,
                 "shells": shells(seen),
                 "picture": picture_of(model, kept),
+                "labels": labels_in(model, seen),
                 "agreement": seen.agreement,
                 "provenance": seen.provenance,
                 "edits": given["edits"],
@@ -235,12 +236,17 @@ def picture_of(model: Model, kept: KeptTrace) -> dict[str, Any] | None:
         return None
     config = getattr(model.config, "reading", model.config)
     told = {"size": list(kept.read.shape[:2]), "grid": config.grid, "leading": config.leading}
-    labels, scores = model.loaded.labels, kept.trace.outputs.get("classify")
-    if not labels or scores is None:
-        return told | {"labels": []}
+    return told | {"labels": labels_in(model, kept.trace)}
+
+
+def labels_in(model: Model, seen: Trace) -> list[tuple[str, float]]:
+    """The likeliest labels with their probabilities; none of a model that does not classify."""
+    labels, scores = model.loaded.labels, seen.outputs.get("classify")
+    if not labels or scores is None or scores.dim() != 1:
+        return []
     likeliest = scores.double().softmax(-1).topk(min(10, len(labels)))
-    pairs = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
-    return told | {"labels": [[labels[number], share] for number, share in pairs]}
+    numbers = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+    return [(labels[number], share) for number, share in numbers]
 
 
 def shells(seen: Trace) -> dict[str, int]:

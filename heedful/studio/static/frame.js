@@ -81,7 +81,7 @@ export function InputBar({ view, text, page }) {
     ${page?.needs === 'trace' && !fixedPage && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
     ${page?.needs === 'trace' && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
     ${run?.kind === 'recorded' && !fixedPage && html`<${Example} />`}
-    ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>
+    ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>${' '}
       <button type="button" class="link" onClick=${() => set({ edits: '' })}>${words.removeEdits}</button></span>`}
   </form>`;
 }

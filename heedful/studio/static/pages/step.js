@@ -38,7 +38,12 @@ function Mini({ values, kind }) {
 
 function Rail({ steps, chosenKey, station, onStation }) {
   const pictures = minis(steps, chosenKey);
-  return html`<ol class="rail" aria-label=${text.rail}>${text.stations.map(([name], i) => html`<li key=${i}>
+  const rail = hooks.useRef(null);
+  hooks.useEffect(() => {
+    const [row, here] = [rail.current, rail.current.children[station]];
+    row.scrollLeft = here.offsetLeft - (row.clientWidth - here.clientWidth) / 2; // the page itself stays where it is
+  }, [station]);
+  return html`<ol class="rail" aria-label=${text.rail} ref=${rail}>${text.stations.map(([name], i) => html`<li key=${i}>
     <button type="button" aria-current=${i === station ? 'step' : undefined} onClick=${() => onStation(i)}>
       <span class="rail-name"><b>${i + 1}</b> ${name}</span><${Mini} values=${pictures[i]} kind=${i === 6 ? 'weight' : 'signed'} /></button></li>`)}</ol>`;
 }
