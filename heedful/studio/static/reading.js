@@ -72,18 +72,6 @@ export function grouped({ data, cols }, { down, across, whole }) {
   return out;
 }
 
-/** A mask in groups: a cell is allowed if one of its tokens is. */
-export function groupedMask(allowed, cols, { down, across }) {
-  if (!allowed) return null;
-  const out = new Uint8Array(down.length * across.length);
-  down.forEach((row, r) => {
-    across.forEach((column, c) => {
-      out[r * across.length + c] = row.tokens.some((i) => column.tokens.some((j) => allowed[i * cols + j])) ? 1 : 0;
-    });
-  });
-  return out;
-}
-
 /** A view of a map in the address: "r0-r1,c0-c1", counted from 1 with both ends. */
 export function spellView(view) {
   return view ? `${view.r0 + 1}-${view.r1},${view.c0 + 1}-${view.c1}` : '';
