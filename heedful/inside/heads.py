@@ -10,7 +10,7 @@ same texts are measured with and without the head, so differences are paired tex
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ class HeadProgress:
     done: int
     total: int
     doing: str
+    so_far: Callable[[], Any] | None = field(default=None, repr=False, compare=False)  # gives what is known
 
 
 Steps = Generator[HeadProgress, None, T]

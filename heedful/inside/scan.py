@@ -152,6 +152,11 @@ def scan_patterns(loaded: Loaded, samples: Samples, patterns: Sequence[str]) -> 
     sums, base, rows = (
         torch.zeros(len(samples), len(wanted), len(names), dtype=torch.double) for _ in range(3)
     )
+    spelled = [pattern.name for pattern in wanted]
+
+    def so_far() -> PatternScan:  # a text that is not read yet has no rows, so it does not count
+        return PatternScan(samples, spelled, names, estimate(sums, rows), estimate(base, rows), sums, rows)
+
     yield HeadProgress(0, len(samples), "reading attention")
     done = 0
     for batch in measurer.batches:
@@ -164,9 +169,8 @@ def scan_patterns(loaded: Loaded, samples: Samples, patterns: Sequence[str]) -> 
                 base[seen.index][:, columns] = found.baseline_PN
                 rows[seen.index][:, columns] = found.rows_PN
             done += 1
-            yield HeadProgress(done, len(samples), "reading attention")
-    spelled = [pattern.name for pattern in wanted]
-    return PatternScan(samples, spelled, names, estimate(sums, rows), estimate(base, rows), sums, rows)
+            yield HeadProgress(done, len(samples), "reading attention", so_far)
+    return so_far()
 
 
 def check_data(patterns: Sequence[AttentionPattern], samples: Sequence[Sample]) -> None:

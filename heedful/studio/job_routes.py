@@ -13,7 +13,7 @@ from starlette.routing import Route
 from ..models.base.settings import Range
 from ..service.fields import HttpError, Most
 from .answers import stream, studio_route
-from .requests import RunId, Text, asked_for
+from .requests import Edits, RunId, Text, asked_for
 from .runs import id_of
 from .studio import Studio
 
@@ -40,6 +40,7 @@ class JobRequest:
     shell: Annotated[Literal["encoder", "decoder"] | None, "patch: whose vectors"] = None
     other: Annotated[RunId | None, "compare: the second run"] = None
     which: Annotated[Literal["cross", "self", "encoder"] | None, "compare: which attention"] = None
+    edits: Annotated[Edits | None, "compare: edits of the first model"] = None
 
 
 SAMPLES = ("texts", "targets", "use_data", "count")
@@ -49,7 +50,7 @@ FIELDS = {  # of each kind, and of these those that it needs
     "ablate": ((*SAMPLES, "by"), ()),
     "scan": ((*SAMPLES, "patterns"), ("patterns",)),
     "patch": (("text", "target", "corrupted", "shell"), ("text", "corrupted")),
-    "compare": ((*SAMPLES, "text", "target", "other", "which"), ("text", "other")),
+    "compare": ((*SAMPLES, "text", "target", "other", "which", "edits"), ("text", "other")),
 }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import asdict
-from itertools import islice
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,24 @@ from ..errors import BadInput
 from ..inside.bootstrap import bootstrap
 from ..inside.corpus import samples_of
 from ..inside.edits import edit
-from ..inside.heads import measure_heads
+from ..inside.heads import HeadProgress, measure_heads
 from ..inside.model_inputs import ModelInput, forward, input_of
-from ..inside.samples import Samples
+from ..inside.samples import Sample, Samples
 from ..inside.scan import scan_patterns
-from ..inside.similar import head_differences, log_probabilities, similar, token_differences
+from ..inside.similar import (
+    Similarity,
+    cka,
+    head_differences,
+    log_probabilities,
+    streams_of,
+    token_differences,
+)
 from ..inside.trace import Trace, trace
-from ..service.methods import Given, Method, Work
+from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model, load
 from .tracing import over
 
+OFTEN = 1.0  # seconds between two accounts of what is known
 NAME = "clean"  # what patches call the trace that they take vectors from
 
 
@@ -53,14 +62,20 @@ def samples_for(model: Model, given: Given) -> Samples:
     return samples_of(model.loaded, folder, model.recipe if model.own else None, **how)
 
 
-def in_steps(steps: Generator[Any, None, Any]) -> Work:
-    """A measurement with its progress, and its numbers last."""
+def in_steps(steps: Generator[HeadProgress, None, Any]) -> Work:
+    """A measurement with its progress, what is known once a second, and all numbers last."""
+    told = time.monotonic()
     while True:
         try:
-            yield {"progress": asdict(next(steps))}
+            at = next(steps)
         except StopIteration as end:
             yield over(end.value.as_json())
             return
+        event: Event = {"progress": {"done": at.done, "total": at.total, "doing": at.doing}}
+        if at.so_far is not None and time.monotonic() > told + OFTEN:
+            event["partial"] = at.so_far().as_json()
+            told = time.monotonic()
+        yield event
 
 
 # Patching.
@@ -141,47 +156,88 @@ class OtherModel:
         return self.model
 
     def compare(self, model: Model, given: Given, blob: bytes) -> Work:
-        """Two models on one text, and on several: tokens, heads, layers, scores."""
-        other, text, target = self.get(given["other"]), given["text"], given.get("target")
-        yield {"progress": {"done": 1, "total": 5}}
-        first, second = model.loaded, other.loaded
+        """Two models, or one with edits and without, on one text and on several, part by part."""
+        pair = Pair(model, self.get(given["other"]), given.get("edits") or [])
+        yield {"progress": {"done": 0, "total": 1, "doing": "tokens"}}
         found: dict[str, Any] = {}
-        for done, (name, work) in enumerate(
-            {
-                "tokens": lambda: token_differences(first, second, text, target).as_json(),
-                "heads": lambda: head_differences(
-                    first, second, text, target, which=given.get("which")
-                ).as_json(),
-                "layers": lambda: similar(first, second, texts_for(model, given), over="texts").as_json(),
-                "scores": lambda: scores(model, other, given),
-            }.items()
-        ):
+        for name, work in pair.parts(given).items():
             try:
-                found[name] = work()
+                found[name] = yield from work
             except BadInput as refused:  # models that cannot be compared in one way can be in others
                 found[name] = {"refused": str(refused)}
-            yield {"progress": {"done": done + 2, "total": 5}, "part": {name: found[name]}}
+            yield {"partial": dict(found)}
         yield over(found)
 
 
-def texts_for(model: Model, given: Given) -> list[str]:
-    """Texts to compare models on."""
-    return [one.text for one in islice(samples_for(model, given).samples, given.get("count", 64))]
+Part = Generator[Event | None, None, dict[str, Any]]  # progress, then numbers
 
 
-def scores(model: Model, other: Model, given: Given) -> dict[str, Any]:
-    """The mean log-probability of each text by both models, and the paired bootstrap of their difference."""
-    samples = samples_for(model, given).samples[: given.get("count", 64)]
-    pairs = [(one.text, one.target or None) for one in samples]
-    first, second = (
-        [float(log_probabilities(each.loaded, text, target)[1].mean()) for text, target in pairs]
-        for each in (model, other)
-    )
-    rows = [
-        {"text": text, "target": target, "first": a, "second": b}
-        for (text, target), a, b in zip(pairs, first, second, strict=True)
-    ]
-    return {"bootstrap": bootstrap(first, second).as_json(), "texts": rows}
+@dataclass(frozen=True)
+class Pair:
+    """Two models side by side. edits: of the first, within each piece of work."""
+
+    first: Model
+    second: Model  # loaded on its own, so that no edit reaches it
+    edits: list[str]
+
+    def editing(self) -> AbstractContextManager[None]:
+        return edit(self.first, self.edits) if self.edits else nullcontext()
+
+    def parts(self, given: Given) -> dict[str, Part]:
+        """What is compared, by name."""
+        one, other, text, target = self.first.loaded, self.second.loaded, given["text"], given.get("target")
+        which = given.get("which")
+        return {
+            "tokens": self.at_once(lambda: token_differences(one, other, text, target)),
+            "heads": self.at_once(lambda: head_differences(one, other, text, target, which=which)),
+            "layers": self.layers(given),
+            "scores": self.scores(given),
+        }
+
+    def at_once(self, work: Callable[[], Any]) -> Part:
+        """A part that takes one piece of work."""
+        with self.editing():
+            found = work().as_json()
+        yield None
+        return found
+
+    def each(
+        self, given: Given, doing: str, work: Callable[[Sample], Any]
+    ) -> Generator[Event | None, None, list[Any]]:
+        """What some work gives for every text."""
+        samples, found = samples_for(self.first, given).samples[: given.get("count", 64)], []
+        for done, sample in enumerate(samples, start=1):
+            with self.editing():
+                found.append(work(sample))
+            yield {"progress": {"done": done, "total": len(samples), "doing": doing}}
+        return found
+
+    def layers(self, given: Given) -> Part:
+        """CKA between the layers of both, over the mean vector of each text."""
+        both = (self.first.loaded, self.second.loaded)
+        rows = yield from self.each(
+            given,
+            "layers",
+            lambda sample: [streams_of(one, [sample.text], None, "texts")[0] for one in both],
+        )
+        down, across = (
+            [torch.cat(layer) for layer in zip(*side, strict=True)] for side in zip(*rows, strict=True)
+        )
+        table = torch.tensor([[cka(x, y) for y in across] for x in down])
+        return Similarity(table, len(rows), "texts").as_json()
+
+    def scores(self, given: Given) -> Part:
+        """The mean log-probability of each text by both, and the paired bootstrap of their difference."""
+
+        def score(sample: Sample) -> dict[str, Any]:
+            text, target = sample.text, sample.target or None
+            both = (log_probabilities(one.loaded, text, target)[1] for one in (self.first, self.second))
+            first, second = (float(log_p.mean()) for log_p in both)
+            return {"text": text, "target": target, "first": first, "second": second}
+
+        rows = yield from self.each(given, "scores", score)
+        found = bootstrap([row["first"] for row in rows], [row["second"] for row in rows])
+        return {"bootstrap": found.as_json(), "texts": rows}
 
 
 def measure_methods() -> Mapping[str, Method]:

@@ -74,6 +74,40 @@ def test_a_model_compared_with_itself_is_the_same(studio):
     )
 
 
+def test_a_model_with_edits_is_compared_with_itself(studio):
+    run = studio.id("demo")
+    asked = {
+        "kind": "compare",
+        "run": run,
+        "other": run,
+        "text": TEXT,
+        "target": "Mes tantes sont curieuses.",
+    }
+    events = finished(studio, **asked, count=3, edits=["zero:cross.3.*"])[1]
+    found, parts = result(events), [event["partial"] for event in events if "partial" in event]
+    assert [*parts[-1]] == ["tokens", "heads", "layers", "scores"] and parts[-1] == found
+    assert max(map(abs, found["tokens"]["difference"])) > 0.1
+    assert max(max(row) for row in found["heads"]["distance"]) == 0  # the last layer attends as before
+    assert found["layers"]["cka"][3][3] == pytest.approx(1)  # of the encoder, which was not edited
+    assert found["scores"]["bootstrap"]["ties"] < 3
+    again = result(finished(studio, **asked, count=3)[1])
+    assert set(again["tokens"]["difference"]) == {0.0}  # the edits are gone
+
+
+def test_a_search_for_patterns_says_what_it_knows_as_it_runs(studio, monkeypatch):
+    monkeypatch.setattr("heedful.studio.measuring.OFTEN", 0)
+    asked = {
+        "kind": "scan",
+        "run": studio.id("lm"),
+        "patterns": ["offset:-1"],
+        "texts": ["the old king is old"] * 3,
+    }
+    events = finished(studio, **asked)[1]
+    parts = [event["partial"] for event in events if "partial" in event]
+    assert len(parts) == 3 and parts[-1] == result(events)
+    assert parts[0]["patterns"][0]["heads"][0]["interval"] == [None, None]  # one text shows no spread
+
+
 def test_checks_come_one_by_one(studio):
     events = finished(studio, kind="doctor", run=studio.id("lm"))[1]
     assert result(events)["checks"] == len(events) - 2 and "verdict" in events[0]["check"]

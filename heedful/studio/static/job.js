@@ -11,7 +11,7 @@ const IDLE = { state: 'idle', events: [], progress: null, result: null, error: '
 function next(old, data) {
   const seen = { ...old, progress: data.progress ?? old.progress };
   if (data.over) return { ...seen, state: data.state, error: data.message ?? '' };
-  if (data.result) return { ...seen, result: data.result };
+  if (data.result || data.partial) return { ...seen, result: data.result ?? data.partial };
   return { ...seen, events: [...old.events, data] };
 }
 
