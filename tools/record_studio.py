@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 import heedful
-from heedful.studio.looking import about, flow
+from heedful.studio.looking import about, alignment, flow, search
 from heedful.studio.recorded import FILE, KEPT, RUN
 from heedful.studio.runs import ModelFolder
 from heedful.studio.tracing import Traces, tensor_of
@@ -20,12 +20,20 @@ from heedful.studio.writing import write
 
 TEXT = "Their small cat was a fast animal."
 CARD = ("task", "architecture", "parameters", "best")
+LIKE_PAGES = {"write": {"max_new_tokens": 60}, "search": {"beam": 4, "max_new_tokens": 60}}  # their options
+MEASURES = ("weight", "norm", "zeroing", "gradient")
 TENSORS = ("weights", "scores", "q", "k", "v", "allowed", *KEPT)
 
 
 def result(work: Any) -> list[dict[str, Any]]:
     """The events of a method of the worker."""
     return [event for event in work if event is not None]
+
+
+def told_with(method: Any, model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What a method that streams was given, and its events."""
+    given = {"text": TEXT, "edits": [], **given}
+    return {"given": given, "events": result(method(model, given, b""))}
 
 
 def record(folder: str) -> None:
@@ -41,6 +49,20 @@ def record(folder: str) -> None:
                 tensors[f"{name}.{which}.{layer}"] = tensor_of(seen, asked).clone()
     for shell, blocks in told["shells"].items():
         tensors[f"stream.{shell}.{blocks}"] = seen.stream(shell, blocks).clone()
+    aligned = alignment(traces)
+    for by in MEASURES:
+        layers = []
+        for layer in range(1, told["kinds"]["cross"]["layers"] + 1):
+            heads = range(told["kinds"]["cross"]["heads"] + 1)  # 0: the layer as a whole
+            asked = {"trace": given, "by": by, "row": "prediction", "which": "cross", "layer": layer}
+            found = [
+                result(aligned(model, asked | {"head": head, "mean": int(head == 0)}, b""))[-1]["result"]
+                for head in heads
+            ]
+            layers.append(torch.tensor([one["values"] for one in found]))
+        tensors[f"alignment.{by}"] = torch.stack(layers)
+    asked = {"trace": given, "by": "weight", "row": "prediction", "which": "cross"}
+    best = result(aligned(model, asked | {"layer": 0, "head": 0, "mean": 0}, b""))[-1]["result"]["best"]
     tensors = {name: x if x.dtype == torch.uint8 else x.float() for name, x in tensors.items()}
     detail = seen.detail("cross", 1)
     assert detail.bias_HTS is None and detail.sublayer is not None and detail.sublayer.order == "pre-norm"
@@ -51,7 +73,9 @@ def record(folder: str) -> None:
         | {"name": "demo"},
         "scale": detail.scale,
         "about": result(about(model, {}, b""))[-1]["result"],
-        "write": result(write(model, {"text": TEXT, "top": 10, "prefix_tokens": [], "options": {}}, b"")),
+        "aligner": best,
+        "write": told_with(write, model, {"top": 10, "prefix_tokens": [], "options": LIKE_PAGES["write"]}),
+        "search": told_with(search(traces), model, {"reference": None, "options": LIKE_PAGES["search"]}),
         "answers": {"flow 5": result(flow(traces)(model, {"trace": given, "top": 5}, b""))[-1]["result"]},
     }
     save_file(tensors, FILE, {"studio": json.dumps(facts, ensure_ascii=False)})

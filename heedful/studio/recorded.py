@@ -55,12 +55,42 @@ class RecordedTrace:
             return self.thumbs(given["which"])
         if do == "tensor":
             return numbers(self.tensor(given), given["dtype"])
-        if do in ("steps", "sublayer"):
+        if do in ("steps", "sublayer", "alignment"):
             return {"result": getattr(self, do)(**given)}
         key = " ".join([do, *(str(given[name]) for name in sorted(given))])
         if key not in self.told["answers"]:
             raise missing(do)
         return {"result": self.told["answers"][key]}
+
+    def events(self, do: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+        """What was written, if it was asked for in this way."""
+        self.made(given["text"], None, given["edits"])
+        told = self.told[do]
+        known = told["given"]
+        if given | {"options": known["options"] | given["options"]} != known:
+            raise HttpError(
+                409, "the recorded example was written in one way only: train the demo for others"
+            )
+        return told["events"]
+
+    def alignment(
+        self, by: str, row: str, which: str | None, layer: int, head: int, mean: int
+    ) -> dict[str, Any]:
+        """Where the words of the translation come from, by the recorded numbers."""
+        if which not in (None, "cross"):
+            raise missing(f"alignment by {which}-attention")
+        best, kind = self.told["aligner"], self.trace["kinds"]["cross"]
+        values_LNTS, layer = self.tensors[f"alignment.{by}"], layer or best["layer"]
+        number = 0 if mean else head or best["head"]  # the first of a layer is the layer as a whole
+        L, N = values_LNTS.shape[:2]
+        if layer > L or number >= N:
+            raise HttpError(400, f"there are {L} layers with {N - 1} heads each", "head")
+        skipped = 1 if row == "input" else 0
+        return {
+            "which": "cross", "layer": layer, "head": number or None, "best": best,
+            "down": kind["down"][: len(kind["down"]) - skipped], "across": kind["across"],
+            "values": values_LNTS[layer - 1, number, skipped:].tolist(), "gold": [], "error_rate": None,
+        }  # fmt: skip
 
     def layer(self, name: str, which: str, layer: int) -> np.ndarray:
         kind = self.trace["kinds"].get(which)

@@ -53,8 +53,7 @@ async def write(studio: Studio, request: Request) -> Response:
     given = {name: getattr(asked, name) for name in ("text", "top", "prefix_tokens", "edits")}
     given["options"] = {name: getattr(asked, name) for name in OPTIONS if body.get(name) is not None}
     if asked.run == RUN:
-        example().made(asked.text, None, asked.edits)
-        return stream(studio, recorded_events())
+        return stream(studio, recorded_events("write", given))
     worker = await studio.worker(asked.run)
     return stream(studio, worker_events(studio, worker, "studio_write", given))
 
@@ -72,6 +71,8 @@ async def search(studio: Studio, request: Request) -> Response:
     asked = read(SearchRequest, body, studio.service.limits)
     given = {name: getattr(asked, name) for name in ("text", "reference", "edits")}
     given["options"] = {name: getattr(asked, name) for name in OPTIONS if body.get(name) is not None}
+    if asked.run == RUN:
+        return stream(studio, recorded_events("search", given))
     worker = await studio.worker(asked.run)
     return stream(studio, worker_events(studio, worker, "search", given))
 
@@ -102,10 +103,15 @@ async def cost(studio: Studio, request: Request) -> Response:
     return JSONResponse(event["result"])
 
 
-async def recorded_events() -> Events:
+def recorded_events(do: str, given: dict[str, Any]) -> Events:
     """What the demo wrote when it was recorded."""
-    for event in example().told["write"]:
-        yield {"done": event["result"]} if event.get("over") else event
+    found = example().events(do, given)
+
+    async def events() -> Events:
+        for event in found:
+            yield {"done": event["result"]} if event.get("over") else event
+
+    return events()
 
 
 async def worker_events(studio: Studio, worker: Any, do: str, given: dict[str, Any]) -> Events:

@@ -56,22 +56,21 @@ def write(model: Model, given: Given, blob: bytes) -> Work:
     if request is None:
         raise BadInput("there is nothing to write after this text: give another one")
     yield {"start": {"tokens": tokens_json(model, prefix), "prompt": tokens_json(model, request.prompt)}}
-    yield from written(model, search, after(request, prefix), prefix)
+    yield from written(model, search, beginning_with(request, prefix))
 
 
-def after(request: Request, prefix: list[int]) -> Request:
-    """A request that goes on after tokens of its answer."""
-    left = request.longest - len(prefix)
-    if left < 1:
+def beginning_with(request: Request, prefix: list[int]) -> Request:
+    """A request whose answer begins with some tokens."""
+    if len(prefix) > request.longest:
         raise BadInput(
             f"{len(prefix)} tokens are given, and {request.longest} may be written: raise max_new_tokens"
         )
-    return replace(request, prompt=[*request.prompt, *prefix], longest=left)
+    return replace(request, prefix=[*prefix, *request.prefix[len(prefix) :]])
 
 
-def written(model: Model, search: Search, request: Request, prefix: list[int]) -> Work:
-    """An event for each token, and the whole text."""
-    before = request.prompt if request.continues else prefix
+def written(model: Model, search: Search, request: Request) -> Work:
+    """An event for each token, those that are given included, and the whole text."""
+    before = request.prompt if request.continues else []
     text, total, ids = TextSoFar(model.wording, before, search.stops.strings), 0.0, list[int]()
     for token in only(search.streamed([request])):
         piece, _ = text.add(token.token, token.token in search.ends)
@@ -79,9 +78,8 @@ def written(model: Model, search: Search, request: Request, prefix: list[int]) -
         ids.append(token.token)
         yield {"token": token_event(model, token, piece)}
     ended = bool(ids) and ids[-1] in search.ends
-    start = request.prompt[: len(request.prompt) - len(prefix)] if request.continues else []
-    whole = model.wording.text([*prefix, *(ids[:-1] if ended else ids)], start)
-    result = {"text": whole, "log_probability": total, "tokens": [*prefix, *ids], "ended": ended}
+    whole = model.wording.text(ids[:-1] if ended else ids, before)
+    result = {"text": whole, "log_probability": total, "tokens": ids, "ended": ended}
     yield {"over": True, "result": result | {"rest": text.rest()}}
 
 

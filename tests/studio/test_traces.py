@@ -127,7 +127,26 @@ def test_the_recorded_example_answers_as_a_worker_does(studio):
     heads = np.array(steps["sublayer"]["heads"]).reshape(4, -1)
     assert np.allclose(heads[2], steps["output"], atol=1e-5)
     assert studio.get("/api/trace/recorded/flow").json["lens"]["text"] == told["text"]
-    assert studio.get("/api/trace/recorded/alignment?by=norm").status == 409
     assert studio.post("/api/trace", {"run": "recorded", "text": "other"}).status == 409
-    events = studio.stream("/api/write", {"run": "recorded", "text": told["text"]})
+    asked = {"run": "recorded", "text": told["text"]}
+    events = studio.stream("/api/write", asked)
     assert events[-1]["done"]["text"] == reply.json["translation"]
+    assert studio.post("/api/write", asked | {"prefix_tokens": [5]}).status == 409
+    assert studio.stream("/api/search", asked | {"beam": 4})[-1]["done"]["answers"] == [
+        reply.json["translation"]
+    ]
+
+
+def test_the_recorded_example_knows_its_alignments(studio):
+    def asked(query):
+        return studio.get(f"/api/trace/recorded/alignment?{query}")
+
+    best = asked("").json
+    weights = studio.numbers(
+        f"/api/trace/recorded/tensor?name=weights&which=cross&layer={best['layer']}&head={best['head']}&dtype=f32"
+    )
+    assert np.allclose(best["values"], weights, atol=1e-6)
+    whole = asked("layer=2&mean=1&by=norm&row=input").json
+    assert (whole["layer"], whole["head"]) == (2, None)
+    assert len(whole["values"]) == len(whole["down"]) == len(best["down"]) - 1
+    assert asked("layer=4&head=1").status == 400 and asked("which=self").status == 409

@@ -33,8 +33,18 @@ def test_a_branch_begins_with_the_tokens_that_it_is_given(studio):
     events = studio.stream("/api/write", asked | {"prefix_tokens": other})
     assert [one["id"] for one in events[0]["start"]["tokens"]] == other
     assert events[-1]["done"]["tokens"][:2] == other
+    branch = tokens_of(events)
+    assert [one["id"] for one in branch[:2]] == other and branch[1]["top"] == first[1]["top"]
+    assert branch[1]["log_probability"] == first[1]["top"][1][2]
     same = studio.stream("/api/write", asked | {"prefix_tokens": [one["id"] for one in first[:2]]})
-    assert [one["id"] for one in tokens_of(same)] == [one["id"] for one in first[2:]]
+    assert tokens_of(same) == first
+
+
+def test_a_branch_that_begins_with_an_end_has_nothing_after_it(studio):
+    asked = {"run": studio.id("demo"), "text": TEXT, "top": 4}
+    end = tokens_of(studio.stream("/api/write", asked))[-1]["id"]
+    done = studio.stream("/api/write", asked | {"prefix_tokens": [end]})[-1]["done"]
+    assert done["tokens"] == [end] and done["ended"] and done["text"] == ""
 
 
 def test_an_edit_changes_what_is_written_and_only_there(studio):
