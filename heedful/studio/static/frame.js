@@ -69,17 +69,18 @@ export function InputBar({ view, text, page }) {
   const pair = trace?.translation !== undefined && trace?.translation !== null;
   const fixedPage = Boolean(recorded);
   const pictures = about?.reads === 'pictures';
+  const asks = page?.needs === 'trace' || page?.input;
   return html`<form class="input" aria-label=${words.input} onSubmit=${send}>
     <${Pick} label=${words.run} value=${run?.id} onChange=${choose}
       options=${runs.map((one) => [one.id, named(one)])} />
-    ${page?.needs === 'trace' && html`<label class="field wide"><span>${pictures ? words.picture : words.text}</span>
+    ${asks && html`<label class="field wide"><span>${pictures ? words.picture : words.text}</span>
       <input id="text" type="text" value=${draft.text} onInput=${type('text')} readonly=${fixedPage}
         autocomplete="off" spellcheck=${false} /></label>`}
-    ${page?.needs === 'trace' && pair && html`<label class="field"><span>${words.target}</span>
+    ${asks && pair && html`<label class="field"><span>${words.target}</span>
       <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
         placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
-    ${page?.needs === 'trace' && !fixedPage && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
-    ${page?.needs === 'trace' && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
+    ${asks && !fixedPage && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
+    ${asks && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
     ${run?.kind === 'recorded' && !fixedPage && html`<${Example} />`}
     ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>${' '}
       <button type="button" class="link" onClick=${() => set({ edits: '' })}>${words.removeEdits}</button></span>`}

@@ -139,7 +139,7 @@ export function zoomed(view, factor, [r, c], rows, cols) {
  * @param {{layers: Float32Array[], rows: number, cols: number, down: string[], across: string[], label: string,
  *   scale?: 'linear' | 'root' | 'row', kind?: 'weight' | 'signed', allowed?: Uint8Array, cell?: number[],
  *   side?: number, say: (r: number, c: number) => string, onCell?: (r: number, c: number) => void,
- *   onOpen?: (r: number, c: number) => void, view?: object, onView?: (view: object | null) => void}} props
+ *   onOpen?: (r: number, c: number) => void, onRow?: (r: number | null) => void, view?: object, onView?: (view: object | null) => void}} props
  */
 export function HeatMap(props) {
   const { layers, rows, cols, down, across, label, scale = 'linear', kind = 'weight', allowed, say } = props;
@@ -179,6 +179,7 @@ export function HeatMap(props) {
   }
 
   function look(at) {
+    if (at?.[0] !== live.current.at?.[0]) props.onRow?.(at ? at[0] : null);
     live.current.at = at;
     if (!live.current.due) live.current.due = requestAnimationFrame(draw);
   }
