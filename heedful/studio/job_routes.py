@@ -13,7 +13,7 @@ from starlette.routing import Route
 from ..models.base.settings import Range
 from ..service.fields import HttpError, Most
 from .answers import stream, studio_route
-from .requests import Edits, RunId, Text, asked_for
+from .requests import RATE, Edits, RunId, Sizes, Text, asked_for
 from .runs import id_of
 from .studio import Studio
 
@@ -25,7 +25,7 @@ TextList = Annotated[list[Text], Most("embedded_texts", 1)]
 class JobRequest:
     """Start long work. Which fields it takes depends on its kind."""
 
-    kind: Literal["demo", "doctor", "ablate", "scan", "patch", "compare"]
+    kind: Literal["demo", "doctor", "ablate", "scan", "patch", "compare", "calibrate", "verify"]
     run: Annotated[RunId | None, "of every kind but demo"] = None
     steps: Annotated[int | None, Range(1, 10**6), "demo: training steps"] = None
     texts: Annotated[TextList | None, "ablate, scan, compare: texts, instead of the data of the run"] = None
@@ -41,9 +41,17 @@ class JobRequest:
     other: Annotated[RunId | None, "compare: the second run"] = None
     which: Annotated[Literal["cross", "self", "encoder"] | None, "compare: which attention"] = None
     edits: Annotated[Edits | None, "compare: edits of the first model"] = None
+    batch: Annotated[int | None, Range(1, 10**6), "verify: texts of the step"] = None
+    length: Annotated[int | None, Range(1, 10**6), "verify: tokens of a text"] = None
+    source_length: Annotated[int | None, Range(1, 10**6), "verify: tokens that an encoder reads"] = None
+    precision: Annotated[Literal["fp32", "bf16"] | None, "calibrate, verify"] = None
+    config: Annotated[Sizes | None, "verify: sizes instead of the model's own"] = None
+    flops_rate: Annotated[float | None, RATE, "verify: what calibrate found"] = None
+    bandwidth: Annotated[float | None, RATE, "verify: the same"] = None
 
 
 SAMPLES = ("texts", "targets", "use_data", "count")
+COSTED = ("batch", "length", "source_length", "precision", "config", "flops_rate", "bandwidth")
 FIELDS = {  # of each kind, and of these those that it needs
     "demo": (("steps",), ()),
     "doctor": ((), ()),
@@ -51,6 +59,8 @@ FIELDS = {  # of each kind, and of these those that it needs
     "scan": ((*SAMPLES, "patterns"), ("patterns",)),
     "patch": (("text", "target", "corrupted", "shell"), ("text", "corrupted")),
     "compare": ((*SAMPLES, "text", "target", "other", "which", "edits"), ("text", "other")),
+    "calibrate": (("precision",), ()),
+    "verify": (COSTED, ()),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a worker says of its model: its parts and costs, positions, alignments, searches, checks."""
+"""What a worker says of its model: what it is, its positions, alignments, searches, checks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..inside.attribute import attribute
-from ..inside.costs import Costs, costs
-from ..inside.costs.part import Part
 from ..inside.doctor import examine
-from ..inside.drawing import drawing
 from ..inside.lens import lens
 from ..inside.look.attention import Look
 from ..inside.look.heads import Head, practice
@@ -84,36 +81,6 @@ def attends(model: Model) -> bool:
     except BadInput:
         return False
     return True
-
-
-def describe(model: Model, given: Given, blob: bytes) -> Work:
-    """What the model is made of, and what a text of some length costs."""
-    length, source = given.get("length"), given.get("source_length")
-    found = costs(model.model, given.get("batch", 1), length or 32, source, given.get("precision", "fp32"))
-    told = {"architecture": model.architecture, "can": list(model.can), "costs": costs_json(found)}
-    yield over(told | {"drawing": [asdict(one) for one in drawing(model.model)]})
-
-
-def costs_json(found: Costs) -> dict[str, Any]:
-    """Costs as the page draws them."""
-    return {
-        "parts": [part_json(part) for part in found.whole.parts],
-        "parameters": found.parameters,
-        "active_parameters": found.active,
-        "flops": found.whole.flops,
-        "flops_per_token": found.flops_per_token,
-        "token": found.tokens,
-        "memory": found.memory,
-        "batch": found.batch,
-        "length": found.length,
-        "source_length": found.source_length,
-        "precision": found.precision,
-    }
-
-
-def part_json(part: Part) -> dict[str, Any]:
-    own = {"name": part.name, "detail": part.detail, "count": part.count, "parameters": part.parameters}
-    return own | {"flops": part.flops, "kept": part.kept, "parts": [part_json(one) for one in part.parts]}
 
 
 def show_positions(model: Model, given: Given, blob: bytes) -> Work:
@@ -246,7 +213,6 @@ def look_methods(traces: Traces) -> Mapping[str, Method]:
     """The methods of a worker that say what its model is."""
     return {
         "about": about,
-        "describe": describe,
         "positions": show_positions,
         "alignment": alignment(traces),
         "search": search(traces),

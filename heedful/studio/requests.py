@@ -19,6 +19,8 @@ Text = Annotated[str, Most("characters")]
 RunId = Annotated[str, Pattern("[0-9a-z]{1,16}", "the id of a run"), "an id of /api/runs"]
 Edits = Annotated[list[Annotated[str, Most("stop_characters")]], Most("texts"), "such as zero:cross.3.2"]
 Layer = Annotated[int, Range(1, 10_000), "counted from 1"]
+Sizes = Annotated[dict[str, int | str], Most("texts"), "whole numbers or names, by setting"]
+RATE = Range(1, 1e20)
 Kind = Annotated[Literal["cross", "self", "encoder"], "which attention"]
 TensorName = Literal[
     "weights", "scores", "q", "k", "v", "allowed", "stream",
@@ -137,9 +139,13 @@ class CostRequest:
 
     run: RunId
     batch: Annotated[int, Range(1, 10**6), "texts"] = 1
-    length: Annotated[int | None, Range(1, 10**6), "tokens of a text"] = None
+    length: Annotated[int | None, Range(1, 10**6), "tokens of a text; at most what the model can read"] = None
     source_length: Annotated[int | None, Range(1, 10**6), "tokens that an encoder reads"] = None
     precision: Literal["fp32", "bf16"] = "fp32"
+    config: Annotated[Sizes | None, "sizes instead of the model's own, such as layers"] = None
+    room: Annotated[int | None, Range(1, 2**60), "bytes: largest batches that fit, and formulas"] = None
+    flops_rate: Annotated[float | None, RATE, "FLOPs a second of this machine, for predicted seconds"] = None
+    bandwidth: Annotated[float | None, RATE, "bytes a second of its memory"] = None
 
 
 # Reading them.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def methods() -> Mapping[str, Method]:
     """The methods, with the traces that they share. torch is imported only here."""
+    from .costing import cost_methods
     from .looking import look_methods
     from .measuring import measure_methods
     from .tracing import Traces, trace_methods
@@ -24,7 +25,7 @@ def methods() -> Mapping[str, Method]:
 
     traces = Traces()
     reading = {**trace_methods(traces), **look_methods(traces)}
-    return {**reading, **write_methods(traces), **measure_methods()}
+    return {**reading, **write_methods(traces), **measure_methods(), **cost_methods()}
 
 
 if __name__ == "__main__":

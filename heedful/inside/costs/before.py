@@ -21,7 +21,7 @@ from ...parts.before.recurrent import (
     RecurrentStack,
 )
 from .counted import count, vectors
-from .part import FULL, Part, alike, whole
+from .part import FULL, Part, alike, product, whole
 from .tally import Tally, rule_for
 
 # Stacks.
@@ -99,14 +99,17 @@ def projected_lstm(tally: Tally, block: ProjectedLSTM, T: int) -> Part:
     rows, matrices = tally.batch * T, sum(w.numel() for w in block.parameters() if w.ndim == 2)
     kept = FULL * rows * (block.inputs + 6 * block.cells + block.width)
     detail = f"{block.cells:,} cells, {block.width:,} wide"
-    return Part("block", detail, tally.weights(block.parameters()), 2 * rows * matrices, kept)
+    weights, formula = tally.weights(block.parameters()), product(2, rows, matrices)
+    return Part("block", detail, weights, 2 * rows * matrices, kept, formula=formula)
 
 
 def plain_recurrence(tally: Tally, block: Recurrence, T: int) -> Part:
     rows, (inward, onward, *_) = tally.batch * T, block.weights
     flops = 2 * rows * (inward.numel() + onward.numel())
     kept = FULL * rows * (block.inputs + inward.shape[0] + block.state_width)
-    return Part("block", f"{block.width:,} wide", tally.weights(block.parameters()), flops, kept)
+    formula = f"{product(2, rows)} × ({inward.numel():,} + {onward.numel():,})"
+    weights = tally.weights(block.parameters())
+    return Part("block", f"{block.width:,} wide", weights, flops, kept, formula=formula)
 
 
 RECURRENCES: dict[type, Callable[..., Part]] = {
@@ -135,14 +138,19 @@ def convolution(tally: Tally, block: Any, T: int, S: int) -> Part:
 
 def lookup(tally: Tally, layer: Lookup, T: int, S: int, query: int, value: int) -> Part:
     """T queries, S keys: their scores and the weighted values; the keys are prepared once."""
-    B, score = tally.batch, layer.score
-    flops, kept = 2 * B * T * S * value, FULL * B * T * S
+    B, score, alone = tally.batch, layer.score, 0
+    pairs, kept = 2 * B * T * S * value, FULL * B * T * S
     if isinstance(score, Additive):
         hidden = score.key.out_features
-        flops += 2 * B * (T * score.query.weight.numel() + S * score.key.weight.numel() + T * S * hidden)
+        alone = 2 * B * (T * score.query.weight.numel() + S * score.key.weight.numel())
+        pairs += 2 * B * T * S * hidden
         kept += FULL * B * T * S * hidden
     elif isinstance(score, Bilinear):
-        flops += 2 * B * T * (score.W.numel() + S * score.W.shape[1])
+        alone = 2 * B * T * score.W.numel()
+        pairs += 2 * B * T * S * score.W.shape[1]
     else:  # a dot product, perhaps scaled
-        flops += 2 * B * T * S * query
-    return Part("lookup", type(score).__name__.lower(), tally.weights(layer.parameters()), flops, kept)
+        pairs += 2 * B * T * S * query
+    weights, per_pair = tally.weights(layer.parameters()), pairs // (B * T * S)
+    formula = product(B, T, S, per_pair) + (f" + {alone:,}" if alone else "")
+    name, flops = type(score).__name__.lower(), pairs + alone
+    return Part("lookup", name, weights, flops, kept, pairs=pairs, formula=formula)

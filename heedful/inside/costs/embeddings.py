@@ -13,7 +13,7 @@ from ...models.vit import PatchInputs
 from ...parts.before.characters import CharacterCNN, Spelled
 from ...parts.embeddings import Inputs
 from .counted import count, ids, run
-from .part import FULL, Part, whole
+from .part import FULL, Part, product, whole
 from .positions import input_position
 from .tally import Tally, rule_for
 
@@ -86,7 +86,8 @@ def letters(tally: Tally, words: CharacterCNN, letters: int, rows: int) -> Part:
         places = rows * (letters - size + 1)
         flops, kept = 2 * places * filters.weight.numel(), FULL * places * filters.out_channels
         detail = f"{filters.out_channels:,} of width {size}"
-        parts.append(Part("filters", detail, tally.weights(filters.parameters()), flops, kept))
+        weights, formula = tally.weights(filters.parameters()), product(2, places, filters.weight.numel())
+        parts.append(Part("filters", detail, weights, flops, kept, formula=formula))
     for highway in list[Any](words.highways):
         width = highway.gate.in_features
         linears = [tally.linear("", linear, rows) for linear in (highway.change, highway.gate)]

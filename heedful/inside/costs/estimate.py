@@ -40,6 +40,11 @@ class Costs:
         return self.whole.parameters
 
     @property
+    def pairs(self) -> int:
+        """Of the FLOPs, those between queries and keys: they grow with the square of the length."""
+        return self.whole.pairs
+
+    @property
     def active(self) -> int:
         """Parameters used per token: all except those of experts to which the token is not sent."""
         return self.whole.parameters - self.whole.idle

@@ -23,7 +23,7 @@ from ...models.elmo import Neighbors
 from ...models.syntax import Arcs, Relations
 from ...parts.embeddings import Tied, Untied
 from .counted import count, vectors
-from .part import FULL, Part, whole
+from .part import FULL, Part, product, whole
 from .tally import Tally, activation_rule, rule_for
 
 
@@ -109,7 +109,9 @@ def arcs(tally: Tally, head: Arcs, inputs: Any, T: int) -> Part:
     part = whole(
         "", [*parts, tally.linear("between", head.between, rows)], kept=tally.number * 5 * rows * small
     )
-    return replace(part, flops=part.flops + 2 * rows * T * small)
+    pairs = 2 * rows * T * small
+    formula = f"{part.formula} + {product(2, rows, T, small)}"
+    return replace(part, flops=part.flops + pairs, pairs=pairs, formula=formula)
 
 
 def relations(tally: Tally, head: Relations, inputs: Any, T: int) -> Part:
@@ -117,7 +119,8 @@ def relations(tally: Tally, head: Relations, inputs: Any, T: int) -> Part:
     rows, small, (matrices, K, J) = tally.batch * T, head.roles.head.out_features, head.between_LKJ.shape
     between = Part("between", f"{matrices} x {K} x {J}", tally.weights([head.between_LKJ]))
     part = whole("", [*roles(tally, head, T), between], kept=tally.number * rows * (4 + matrices) * small)
-    return replace(part, flops=part.flops + 2 * rows * matrices * K * J)
+    formula = f"{part.formula} + {product(2, rows, matrices, K, J)}"
+    return replace(part, flops=part.flops + 2 * rows * matrices * K * J, formula=formula)
 
 
 def roles(tally: Tally, head: Any, T: int) -> list[Part]:

@@ -23,7 +23,7 @@ from ...parts.positions.base import Position
 from ...parts.view import View
 from .before import STACKS
 from .counted import count, vectors
-from .part import FULL, Part, alike, count_idle, whole
+from .part import FULL, Part, alike, count_idle, product, whole
 from .positions import counted_scores, score_position
 from .tally import Tally, activation_rule, rule_for
 
@@ -54,12 +54,22 @@ def attention(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> Part:
     beside = score_position(layer, B, T, S) if isinstance(layer.score, Dot | ScaledDot) else None
     if beside is None:
         kept, products = counted_scores(tally, layer, T, S)
+        pairs, formula = products, ""
     else:
-        more, products = beside
-        kept, products = tally.number * more + FULL * B * H * T, products + 2 * B * H * T * S * (K + V)
+        more, extra, of_pairs = beside
+        kept, pairs = tally.number * more + FULL * B * H * T, 2 * B * H * T * S * (K + V)
+        formula = f"{product(2, B, H, T, S)} × ({K} + {V})" + (f" + {extra:,}" if extra else "")
+        products, pairs = pairs + extra, pairs + of_pairs
     part = whole("attention", projections, kept=tally.number * numbers + kept)
     groups = f", {G} for keys" if G != H else ""
-    return replace(part, detail=f"{H} heads{groups}, {K} wide", flops=part.flops + products, parts=())
+    part = replace(part, detail=f"{H} heads{groups}, {K} wide", parts=())
+    return multiplied(part, products, pairs, formula)
+
+
+def multiplied(part: Part, products: int, pairs: int, formula: str) -> Part:
+    """A layer with the products between its queries and keys."""
+    told = f"{part.formula} + {formula}" if part.formula and formula else ""
+    return replace(part, flops=part.flops + products, pairs=pairs, formula=told)
 
 
 def windowed(tally: Tally, layer: Any, T: int, S: int) -> Part:
@@ -83,7 +93,8 @@ def compressed(tally: Tally, layer: CompressedAttention, T: int, S: int) -> Part
     numbers += sum(B * slots * convolution.in_features for convolution in layer.convolutions)
     part = whole("attention", linears, kept=tally.number * numbers + FULL * B * H * T)
     detail = f"{H} heads, {K} wide, compressed {RATE} to 1"
-    return replace(part, detail=detail, flops=part.flops + 2 * B * H * T * S * (K + V), parts=())
+    pairs, formula = 2 * B * H * T * S * (K + V), f"{product(2, B, H, T, S)} × ({K} + {V})"
+    return multiplied(replace(part, detail=detail, parts=()), pairs, pairs, formula)
 
 
 def running_sums(tally: Tally, layer: KernelAttention, T: int, S: int) -> Part:
@@ -97,7 +108,8 @@ def running_sums(tally: Tally, layer: KernelAttention, T: int, S: int) -> Part:
     kept = tally.number * numbers + FULL * B * H * (N * (2 * K + 2 * V + CHUNK) + N // CHUNK * K * V)
     part = whole("attention", linears, kept=kept)
     detail = f"{H} heads, {K} wide, running sums"
-    return replace(part, detail=detail, flops=part.flops + products, parts=())
+    formula = f"{product(2, B, H, N)} × ({product(2, K, V)} + {CHUNK} × ({K} + {V}))"
+    return multiplied(replace(part, detail=detail, parts=()), products, 0, formula)
 
 
 def feed_forward(tally: Tally, layer: Any, T: int, S: int) -> Part:
@@ -124,14 +136,16 @@ def experts(tally: Tally, layer: Experts, T: int, S: int) -> Part:
     training."""
     rows, E, K = tally.batch * T, len(layer.experts), layer.gate.chosen
     width = layer.gate.weight.shape[0]
-    gate = Part("gate", "", tally.weights(layer.gate.parameters()), 2 * rows * width * E)
+    weights = tally.weights(layer.gate.parameters())
+    gate = Part("gate", "", weights, 2 * rows * width * E, formula=product(2, rows, width, E))
     first, *others = [feed_forward_rows(tally, expert, rows * K) for expert in list[Any](layer.experts)]
     parameters = first.parameters + sum(other.parameters for other in others)
     # Beside what the experts keep: the gate's scores and shares, and each expert's output, to be weighted.
     kept = first.kept + FULL * rows * (width + 2 * E) + tally.number * rows * K * width
     detail = f"{K} of {E}, {first.detail}".rpartition(",")[0]
-    flops = gate.flops + first.flops
-    return Part("experts", detail, gate.parameters + parameters, flops, kept, idle=count_idle(layer))
+    both = whole("experts", [gate, first], detail)
+    both = replace(both, parameters=gate.parameters + parameters, kept=kept, parts=())
+    return replace(both, idle=count_idle(layer))
 
 
 RULES: dict[type, Callable[..., Part]] = {
@@ -209,4 +223,5 @@ def neighbors(tally: Tally, block: ConvolvedBlock, T: int) -> Part:
     kept = tally.number * rows * layer.in_channels * (1 + beside + result)
     kept += tally.dropout(block.dropout, rows * layer.out_channels)
     flops, detail = 2 * rows * layer.weight.numel(), f"{layer.kernel_size[0]} wide"
-    return Part("convolution", detail, tally.weights(layer.parameters()), flops, kept)
+    formula = product(2, rows, layer.weight.numel())
+    return Part("convolution", detail, tally.weights(layer.parameters()), flops, kept, formula=formula)

@@ -19,7 +19,7 @@ from .counted import count, ids
 from .embeddings import embeddings
 from .heads import heads_of_encoder, vocabulary_head
 from .layers import stack_parts
-from .part import FULL, Part, whole
+from .part import FULL, Part, product, whole
 from .tally import Tally, rule_for
 
 FROZEN = "language models"  # the name of a part that is used and not trained
@@ -80,6 +80,7 @@ def featured(tally: Tally, encoder: Featured, T: int) -> Part:
         tally.weights(weight for mix in mixes for weight in mix.parameters()),
         len(mixes) * 2 * rows * found,
         FULL * rows * found * (1 + len(mixes) * encoder.mix.norm),
+        formula=product(len(mixes), 2, rows, found),
     )
     dropped = tally.dropout(encoder.dropout, len(mixes) * rows * found // len(encoder.mix.weights))
     return whole(
@@ -142,7 +143,11 @@ def convolutions(tally: Tally, name: str, layers: Any, places: int) -> Part:
             flops = 2 * tally.batch * places * layer.weight.numel()
             kept = tally.number * tally.batch * read * layer.in_channels
             detail = f"{layer.in_channels:,} to {layer.out_channels:,}, {layer.kernel_size[0]} wide"
-            parts.append(Part("convolution", detail, tally.weights(layer.parameters()), flops, kept))
+            weights, formula = (
+                tally.weights(layer.parameters()),
+                product(2, tally.batch, places, layer.weight.numel()),
+            )
+            parts.append(Part("convolution", detail, weights, flops, kept, formula=formula))
     return whole(name, parts)
 
 

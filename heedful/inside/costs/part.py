@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,6 +26,8 @@ class Part:
     count: int = 1  # how many equal ones these are together
     parts: tuple[Part, ...] = ()
     idle: int = 0  # parameters that are not used for a token
+    pairs: int = 0  # of the FLOPs, those between queries and keys, which grow with length times length
+    formula: str = ""  # the FLOPs as arithmetic; "" where torch counted them, or where there are none
 
 
 def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:
@@ -38,7 +41,27 @@ def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> 
         kept + sum(part.kept for part in there),
         parts=there,
         idle=sum(part.idle for part in there),
+        pairs=sum(part.pairs for part in there),
+        formula=added(there),
     )
+
+
+def added(parts: Iterable[Part]) -> str:
+    """The sum of the parts' formulas, equal ones taken together; "" if one of them has none."""
+    terms = Counter(part.formula for part in parts if part.flops)
+    return "" if "" in terms else " + ".join(several(count, term) for term, count in terms.items())
+
+
+def several(count: int, term: str) -> str:
+    """A formula times a number."""
+    if count == 1 or not term:
+        return term
+    return f"{count:,} × ({term})" if "+" in term else f"{count:,} × {term}"
+
+
+def product(*factors: int) -> str:
+    """A product as people write it."""
+    return " × ".join(f"{factor:,}" for factor in factors)
 
 
 def alike(blocks: Sequence[Part]) -> list[Part]:
@@ -58,6 +81,8 @@ def times(part: Part, count: int, name: str | None = None) -> Part:
         count,
         tuple(times(inner, count) for inner in part.parts),
         count * part.idle,
+        count * part.pairs,
+        several(count, part.formula),
     )
 
 

@@ -76,9 +76,10 @@ AT_INPUT: dict[type, Callable[..., Part]] = {
     Concatenated: concatenated,
 }
 
-# In the scores. Each rule gives the numbers kept and the FLOPs, beside those of plain fused attention.
+# In the scores. Each rule gives the numbers kept and the FLOPs, beside those of plain fused attention, and
+# which of the FLOPs are between queries and keys.
 
-Extra = tuple[int, int]
+Extra = tuple[int, int, int]
 
 
 def score_position(layer: MultiHeadAttention, B: int, T: int, S: int) -> Extra | None:
@@ -88,7 +89,7 @@ def score_position(layer: MultiHeadAttention, B: int, T: int, S: int) -> Extra |
     return None if rule is None else rule(layer, B, T, S)
 
 
-def counted_scores(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> Extra:
+def counted_scores(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> tuple[int, int]:
     """Bytes kept and FLOPs between the projections, by running scores, positions and weighted values."""
     B, H, G, device = tally.batch, layer.heads, layer.kv_heads, "meta"
     q_BHTK = vectors(B, H, T, layer.query.out_features // H)
@@ -107,17 +108,17 @@ def counted_scores(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> E
 
 
 def nothing(layer: Any, B: int, T: int, S: int) -> Extra:
-    return 0, 0
+    return 0, 0, 0
 
 
 def whole_bias(layer: Any, B: int, T: int, S: int) -> Extra:
     """A bias has to be there, whole, for the backward pass of a kernel."""
-    return layer.heads * T * S, 0
+    return layer.heads * T * S, 0, 0
 
 
 def turned(layer: Any, B: int, T: int, S: int) -> Extra:
     """Rotated queries lie head by head, and so does the output, which is copied when the heads are joined."""
-    return B * T * layer.heads * layer.value_width, 0
+    return B * T * layer.heads * layer.value_width, 0, 0
 
 
 def edge_vectors(layer: Any, B: int, T: int, S: int) -> Extra:
@@ -127,14 +128,15 @@ def edge_vectors(layer: Any, B: int, T: int, S: int) -> Extra:
     H, K, V, pairs = layer.heads, layer.key_width, layer.value_width, T * S
     edges = 4 * pairs * (1 + B if layer.position.needs_tree else 1)  # every sentence has a tree of its own
     kept = 2 * B * H * pairs + sum(B * H * T * (R + K) for R in tables) + edges + B * H * T * K + pairs // 2
-    return kept, sum(2 * B * H * T * R * (K + V) for R in tables)
+    return kept, sum(2 * B * H * T * R * (K + V) for R in tables), 0
 
 
 def transformer_xl(layer: Any, B: int, T: int, S: int) -> Extra:
     """Scores by distance, which become the bias; the sinusoids and their projection; and u with every key."""
     H, K, position = layer.heads, layer.key_width, layer.position
-    products = 2 * B * H * S * K * (T + 1) + 2 * S * position.distance.weight.numel()
-    return B * H * T * (S + 2 * K) + S * (position.width + H * K) + T * S // 4, products
+    pairs = 2 * B * H * S * K * T
+    products = pairs + 2 * B * H * S * K + 2 * S * position.distance.weight.numel()
+    return B * H * T * (S + 2 * K) + S * (position.width + H * K) + T * S // 4, products, pairs
 
 
 def disentangled(layer: Any, B: int, T: int, S: int) -> Extra:
@@ -143,7 +145,7 @@ def disentangled(layer: Any, B: int, T: int, S: int) -> Extra:
     ways, normed = layer.position.terms - 1, not isinstance(layer.position.table.norm, nn.Identity)
     each = B * H * (T * K + T * R + R * K)  # who asks, head by head; all scores; the rows, for each sentence
     kept = ways * each + (B * H * T * S + normed * R * D if ways else 0)
-    return kept, ways * (2 * R * D * H * K + 2 * B * H * T * R * K)
+    return kept, ways * (2 * R * D * H * K + 2 * B * H * T * R * K), 0
 
 
 IN_SCORES: dict[type, Callable[..., Extra]] = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...parts.layers import ACTIVATIONS, LayerNorm, RMSNorm
 from .counted import count, vectors
-from .part import FULL, Part, whole
+from .part import FULL, Part, product, whole
 
 # What an activation keeps: tensors beside its result, and whether it keeps its result.
 KEEPS = {
@@ -52,7 +52,8 @@ class Tally:
         """Parameters and FLOPs only: the caller counts the input, once for all layers that share it."""
         self.multiplied[id(layer.weight)] = layer.weight.numel()
         detail = f"{layer.in_features:,} to {layer.out_features:,}"
-        return Part(name, detail, self.weights(layer.parameters()), 2 * rows * layer.weight.numel())
+        flops, formula = 2 * rows * layer.weight.numel(), product(2, rows, *layer.weight.shape)
+        return Part(name, detail, self.weights(layer.parameters()), flops, formula=formula)
 
     def dense(self, name: str, layer: Any, rows: int) -> Part:
         """A linear layer with its input in fp32, however its weights are stored."""
@@ -61,13 +62,15 @@ class Tally:
             f"{layer.in_features:,} to {layer.out_features:,}",
         )
         kept = FULL * rows * layer.in_features
-        return Part(name, detail, self.weights(layer.parameters()), 2 * rows * sizes, kept)
+        formula = product(2, rows, layer.in_features, layer.out_features)
+        return Part(name, detail, self.weights(layer.parameters()), 2 * rows * sizes, kept, formula=formula)
 
     def tied(self, name: str, table: Tensor, bias: Tensor | None, rows: int) -> Part:
         """A product with the token embedding."""
         self.multiplied[id(table)] = table.numel()
         own = self.weights([] if bias is None else [bias])
-        return Part(name, "tied to the token embedding", own, 2 * rows * table.numel())
+        formula = product(2, rows, *table.shape)
+        return Part(name, "tied to the token embedding", own, 2 * rows * table.numel(), formula=formula)
 
     def norm(self, norm: nn.Module, rows: int, width: int) -> Part:
         """A norm keeps its input and, for each row, a mean and a scale (RMSNorm: a scale)."""
