@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import BadInput
 from ..interop.loaded import Loaded
 from ..models.base.shells import WithHeads
 from ..parts.watch import Records, watch
 from .hooks import Hook, hooked
 from .look.layers import kinds_of, paths_of
 from .model_inputs import ModelInput, forward, labels_of
+from .score_parts import input_hook, position_share, refuse_place
 from .stacks import stacks_of
 from .sublayer import plain, projections_of, residual_of, sublayer_hooks, sublayer_of
 from .trace_parts import Kind, LayerAttention, LayerDetail
@@ -51,6 +53,8 @@ class TraceSource:
         blocked = hasattr(attention, "out")
         residual = residual_of(model, path, self.loaded.architecture) if blocked else None
         hooks = [] if residual is None else sublayer_hooks(residual, attention, caught)
+        if layer == 1:
+            hooks.append(input_hook(model, attention, caught))
 
         def keep(at: str, kind: str, x: Tensor) -> Tensor | None:
             return plain(x) if at == path else None
@@ -79,7 +83,16 @@ class TraceSource:
             heads, slots = range(1, attention.heads + 1), scores.shape[-1]
             projections = [projections_of(attention, head, *inputs, slots) for head in heads]
         scale = 1.0 if dot is None else dot[2]
-        return LayerDetail(weights[0], dots[0], scores[0], scale, bias, added, sublayer, projections)
+        found = LayerDetail(weights[0], dots[0], scores[0], scale, bias, added, sublayer, projections)
+        try:
+            if residual is None or sublayer is None or dot is None:
+                raise BadInput("this model has no blocks in which queries and keys are made of embeddings")
+            refuse_place(which, layer)
+            with self.editing():
+                share = position_share(model, attention, residual, caught["inputs_TD"], sublayer, projections)
+        except BadInput as why:
+            return replace(found, no_parts=str(why))
+        return replace(found, q_position_HTK=share.q_HTK, k_position_HSK=share.k_HSK, no_parts="")
 
 
 @dataclass(frozen=True)

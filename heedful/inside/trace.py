@@ -166,6 +166,9 @@ class Trace:
             allowed_S=self.allowed(which, layer, head)[t],
             weights_S=detail.weights_HTS[h, t],
             added_L=None if detail.added_HTL is None else detail.added_HTL[h, t],
+            q_position_K=None if detail.q_position_HTK is None else detail.q_position_HTK[h, t],
+            k_position_SK=None if detail.k_position_HSK is None else detail.k_position_HSK[h],
+            no_parts=detail.no_parts,
         )
 
     # Pictures

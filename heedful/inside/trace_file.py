@@ -17,7 +17,7 @@ from ..files import one_line, write_bytes
 from .capture import Captured
 from .look.inputs import InputTokens
 from .sublayer import Projections, Sublayer
-from .trace_parts import Kind, LayerAttention, LayerDetail
+from .trace_parts import NOT_RECORDED, Kind, LayerAttention, LayerDetail
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -52,10 +52,10 @@ def write_trace(seen: Trace, path: Path, details: dict[tuple[str, int], LayerDet
     write_bytes(path, save(own, {"heedful trace": json.dumps(about)}))
 
 
-def described(detail: LayerDetail) -> tuple[float, str | None, list[list[str]]]:
+def described(detail: LayerDetail) -> tuple[float, str | None, list[list[str]], str]:
     """What of a layer's inside is no tensor."""
     order = None if detail.sublayer is None else detail.sublayer.order
-    return detail.scale, order, [list(one.changed) for one in detail.projections]
+    return detail.scale, order, [list(one.changed) for one in detail.projections], detail.no_parts
 
 
 def put(tensors: dict[str, Tensor], start: str, record: Any) -> None:
@@ -107,11 +107,12 @@ def read_detail(
     scale: float,
     order: str | None,
     changed: list[list[str]],
+    no_parts: str = NOT_RECORDED,
 ) -> LayerDetail:
     """The exact inside of one layer."""
     start = f"detail.{which}.{layer}"
     inside: dict[str, Any] = take(tensors, start, LayerDetail)
-    inside |= {"scale": scale, "sublayer": None, "projections": []}
+    inside |= {"scale": scale, "sublayer": None, "projections": [], "no_parts": no_parts}
     if order is not None:
         parts: dict[str, Any] = take(tensors, f"{start}.sublayer", Sublayer)
         inside["sublayer"] = Sublayer(**parts | {"order": order})

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from .sublayer import Projections, Sublayer
 
+NOT_RECORDED = "this trace was saved without the contribution of positions: trace the text again"
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -45,3 +47,6 @@ class LayerDetail:
     added_HTL: Tensor | None = field(repr=False)  # what relative positions add to the values (Shaw)
     sublayer: Sublayer | None = field(repr=False)
     projections: list[Projections] = field(repr=False)  # head by head
+    q_position_HTK: Tensor | None = field(repr=False, default=None)  # what positions contribute to q
+    k_position_HSK: Tensor | None = field(repr=False, default=None)
+    no_parts: str = NOT_RECORDED  # why these two are None; "" where they are not

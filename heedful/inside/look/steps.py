@@ -20,7 +20,25 @@ from ...errors import BadInput
 from ...parts.watch import Record, Watchable
 from .shades import columns_of
 
+NO_TRACE = "the parts of a score come with a trace: use model.trace(text).steps(...).parts()"
 FIRST = 3  # components of a vector that are shown
+
+
+@dataclass(frozen=True)
+class ScoreParts:
+    """A query's scores q·k, split by what comes from words and what from positions; the query's part first.
+
+    The four add up to the scores. Segments and biases count as the word.
+    """
+
+    content_content_S: Tensor
+    content_position_S: Tensor
+    position_content_S: Tensor
+    position_position_S: Tensor
+
+    def as_json(self) -> dict[str, list[float]]:
+        """The four by their names."""
+        return {name.removesuffix("_S"): x.tolist() for name, x in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,21 @@ class Steps:
     allowed_S: Tensor
     weights_S: Tensor
     added_L: Tensor | None = field(repr=False)  # what relative positions add to the values (Shaw)
+    q_position_K: Tensor | None = field(repr=False, default=None)  # what positions contribute to q
+    k_position_SK: Tensor | None = field(repr=False, default=None)
+    no_parts: str = NO_TRACE  # why there are no parts, where there are none
+
+    def parts(self) -> ScoreParts:
+        """The scores as sums of four: words and positions of the query with words and positions of the keys.
+
+        Only the first layer of a model that adds positions to its embeddings has them; others are refused.
+        """
+        if self.q_position_K is None or self.k_position_SK is None:
+            raise BadInput(self.no_parts)
+        q_K, k_SK = self.q_position_K.double(), self.k_position_SK.double()
+        word_K, words_SK = self.q_K.double() - q_K, self.k_SK.double() - k_SK
+        pairs = (words_SK @ word_K, k_SK @ word_K, words_SK @ q_K, k_SK @ q_K)
+        return ScoreParts(*(one.float() for one in pairs))
 
     @property
     def masked_S(self) -> Tensor:
@@ -111,6 +144,11 @@ class Steps:
             "weights": self.weights_S.tolist(),
             "weighted_values": self.weighted_SL.tolist(),
             "output": self.output_L.tolist(),
+            **(
+                {"parts": None, "parts_refused": self.no_parts}
+                if self.no_parts
+                else {"parts": self.parts().as_json()}
+            ),
         }
 
 
