@@ -91,6 +91,9 @@ export function literal(text) {
 export function codeOfTrace({ run, trace, state }) {
   const target = state.target ? `, ${literal(state.target)}` : '';
   const edits = state.edits ? `, edits=${literal(state.edits)}.split(",")` : '';
-  return `import heedful\n\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`
-    + `trace = model.trace(${literal(trace.text)}${target}${edits})\n`;
+  const file = trace.text.startsWith('picture:') ? 'open("picture.png", "rb").read()' : 'b""';
+  const head = (more) => `import heedful\n${more}\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`;
+  if (!trace.picture) return `${head('')}trace = model.trace(${literal(trace.text)}${target}${edits})\n`;
+  return `${head('from heedful.studio.pictures import input_of_model\n')}picture = input_of_model(model, ${literal(trace.text)}, ${file})\n`
+    + `trace = model.trace(picture${target}${edits})\n`;
 }

@@ -22,10 +22,11 @@ function drawn(pixels) {
 
 /**
  * @param {{trace: object, weights: ArrayLike<number>, leading: number, word: string, marked?: number | null,
- *   onPatch?: (i: number) => void, label: string}} props `weights` are those of one row; its first `leading` belong to
+ *   onPatch?: (i: number) => void, label: string,
+ *   say?: (word: string, patch: string, weight: string) => string}} props `weights` are those of one row; its first `leading` belong to
  *   tokens that are no patches. `marked` is the patch that the row is of.
  */
-export function Overlay({ trace, weights, leading, word, marked = null, onPatch, label }) {
+export function Overlay({ trace, weights, leading, word, marked = null, onPatch, label, say = words.patch }) {
   const canvas = hooks.useRef(null);
   const [at, setAt] = hooks.useState(null);
   const theme = useTheme();
@@ -67,5 +68,5 @@ export function Overlay({ trace, weights, leading, word, marked = null, onPatch,
   return html`<figure class="overlay"><canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="picture"
       aria-label=${`${label}. ${words.keyboard}`} onPointerMove=${(e) => setAt(under(e))} onPointerLeave=${() => setAt(null)}
       onBlur=${() => setAt(null)} onClick=${(e) => onPatch?.(under(e))} onKeyDown=${key} />
-    <figcaption aria-live="polite">${label}${at !== null && html`<br />${words.patch(word, name(at), num(weights[leading + at]))}`}</figcaption></figure>`;
+    <figcaption aria-live="polite">${label}${at !== null && html`<br />${say(word, name(at), num(weights[leading + at]))}`}</figcaption></figure>`;
 }
