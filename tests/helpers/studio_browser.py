@@ -5,7 +5,8 @@
         show(page, "heads", run=studio.id("demo"))
         assert page.locator("h1").inner_text() == "Heads"
 
-Chromium comes from the system (Debian's package `chromium`); where it or Playwright is missing, tests are skipped.
+Chromium comes from the system (Debian's package `chromium`). Where it or Playwright is missing, tests are
+skipped.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ EVIL = "evil.test"  # a name that leads to this machine, as that of an attacker'
 PATIENCE = 30_000  # milliseconds that a busy machine may take for anything
 SIZES = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 390, "height": 844}}
 
-# In every page, before its own scripts: how many requests are open, when the page last changed, what was refused.
+# In every page, before its own scripts: open requests, when the page last changed, what its policy refused.
 NOTING = """(() => {
   const seen = { open: 0, changed: performance.now(), violations: [] };
   Object.defineProperty(window, 'seen', { value: seen });
-  addEventListener('securitypolicyviolation', (e) => seen.violations.push(`${e.violatedDirective}: ${e.blockedURI}`));
+  const refused = (e) => seen.violations.push(`${e.violatedDirective}: ${e.blockedURI}`);
+  addEventListener('securitypolicyviolation', refused);
   const ask = window.fetch;
   window.fetch = async (path, options) => {
     const lasts = /\\/(follow|events)(\\?|$)/.test(String(path));
@@ -60,7 +62,8 @@ NOTING = """(() => {
     .observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
 })();"""
 # Nothing is on its way, and nothing changed for a moment.
-SETTLED = """(quiet) => document.querySelector('main h1, main .note.error') && !seen.open && performance.now() - seen.changed > quiet
+SETTLED = """(quiet) => !seen.open && performance.now() - seen.changed > quiet
+  && document.querySelector('main h1, main .note.error')
   && ![...document.querySelectorAll('.note[role=status], .status[role=status], .stale')].length"""
 
 
@@ -136,7 +139,7 @@ def log_in(context: Any, studio: StudioClient) -> None:
 
 
 def show(page: Any, name: str, studio: StudioClient | None = None, **state: str) -> None:
-    """Go to a page of the studio with a state, and wait until it is there. Within a document only the hash changes."""
+    """Go to a page with a state and wait until it is there. Without a studio, only the hash changes."""
     address = f"#{name}?{urlencode(state)}"
     if studio is not None:
         page.goto(f"{studio.address}/{address}")
@@ -161,11 +164,11 @@ def violations(page: Any) -> list[str]:
     if not page.evaluate("Boolean(globalThis.axe)"):
         page.evaluate(f"{axe_source()}; undefined")
     found = page.evaluate("axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)")
-    return [
-        f"{rule['id']} ({rule['impact']}): {rule['help']}: "
-        + "; ".join(node["html"][:160] for node in rule["nodes"][:3])
-        for rule in found
-    ]
+    told = []
+    for rule in found:
+        elements = "; ".join(node["html"][:160] for node in rule["nodes"][:3])
+        told.append(f"{rule['id']} ({rule['impact']}): {rule['help']}: {elements}")
+    return told
 
 
 def axe_source() -> str:
@@ -213,14 +216,8 @@ def written_texts(folder: Path) -> Path:
 def save_large(folder: Path, layers: int = 12, heads: int = 12, context: int = 1024) -> Path:
     """GPT-2's count of layers and heads, with narrow vectors."""
     tokenizer = byte_level()
-    config = gpt2.GPT2Config(
-        vocab=tokenizer.get_vocab_size(),
-        width=4 * heads,
-        context=context,
-        layers=layers,
-        heads=heads,
-        ffn_width=48,
-    )
+    sizes = {"layers": layers, "heads": heads, "context": context, "width": 4 * heads, "ffn_width": 48}
+    config = gpt2.GPT2Config(vocab=tokenizer.get_vocab_size(), **sizes)
     heedful.save(Loaded("gpt2", config, tiny.build((gpt2, config), torch.float32, 5), tokenizer, {}), folder)
     return folder
 
@@ -228,7 +225,7 @@ def save_large(folder: Path, layers: int = 12, heads: int = 12, context: int = 1
 def text_of(model: Path, tokens: int) -> str:
     """A text that a model reads as so many tokens."""
     loaded = heedful.load(str(model))
-    words = "the cat sat on a mat and saw 3 of them ".split()
+    words = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "3", "of", "them")
     text = "the"
     while len(loaded.tokenizer.encode(text).ids) < tokens:
         text += f" {words[len(text) % len(words)]}"
@@ -239,3 +236,40 @@ def text_of(model: Path, tokens: int) -> str:
 
 def port_of(address: str) -> int:
     return urlsplit(address).port or 80
+
+
+# What a page shows
+
+SNAPSHOT = """() => {
+  const picture = document.querySelector('.picture');
+  const lines = (text) => text.split('\\n').map((line) => line.trim()).filter(Boolean);
+  return {
+    title: document.querySelector('h1').innerText,
+    text: lines(picture.innerText),
+    drawn: [...picture.querySelectorAll('svg text')].map((one) => one.textContent.trim()),
+    numbers: [...picture.querySelectorAll('[data-from]')]
+      .map((one) => [one.dataset.from, one.textContent.trim()]),
+    values: [...document.querySelectorAll('.controls :is(input, select), .picture :is(input, select)')]
+      .map((one) => (/^(radio|checkbox)$/.test(one.type) ? one.checked : one.value)),
+    pixels: [...picture.querySelectorAll('canvas')].map((one) => one.toDataURL()),
+  };
+}"""
+
+
+def snapshot(page: Any) -> dict[str, Any]:
+    """Everything that can be read in the picture of a page, and the pixels of its canvases."""
+    page.mouse.move(1, 1)  # nothing is pointed at
+    page.evaluate("document.activeElement?.blur()")
+    settle(page)
+    return page.evaluate(SNAPSHOT)
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Where two snapshots differ, short enough to read."""
+    found = {}
+    for name, mine in one.items():
+        if mine != (theirs := other[name]):
+            pairs = zip(mine, theirs, strict=False)
+            unequal = [(str(a)[:200], str(b)[:200]) for a, b in pairs if a != b][:5]
+            found[name] = (len(mine), len(theirs), unequal)
+    return found

@@ -35,7 +35,9 @@ def studio(browser, zoo):
 
 @pytest.fixture(scope="session")
 def large(browser, tmp_path_factory):
-    """A studio of a model with 12 layers of 12 heads, and the folder of that model."""
-    folder = save_large(tmp_path_factory.mktemp("large") / "large")
-    with local_studio(folder.parent) as client:
+    """A studio of two models with 12 heads a layer, of 12 layers and of 4, and the folder of one of them."""
+    root = tmp_path_factory.mktemp("large")
+    save_large(root / "shallow", layers=4)
+    folder = save_large(root / "large")
+    with local_studio(root) as client:
         yield client, folder
