@@ -36,7 +36,10 @@ class JobRequest:
     patterns: Annotated[list[Spelling] | None, Most("stops", 1), "scan: such as offset:-1 or same"] = None
     text: Annotated[Text | None, "patch, compare: the text"] = None
     target: Annotated[Text | None, "patch, compare: its target"] = None
-    corrupted: Annotated[Text | None, "patch: the text into which vectors are put"] = None
+    corrupted: Annotated[
+        Text | None,
+        "patch: the text into which vectors are put; if left out, the text with one word replaced",
+    ] = None
     shell: Annotated[Literal["encoder", "decoder"] | None, "patch: whose vectors"] = None
     other: Annotated[RunId | None, "compare: the second run"] = None
     which: Annotated[Literal["cross", "self", "encoder"] | None, "compare: which attention"] = None
@@ -57,7 +60,7 @@ FIELDS = {  # of each kind, and of these those that it needs
     "doctor": ((), ()),
     "ablate": ((*SAMPLES, "by"), ()),
     "scan": ((*SAMPLES, "patterns"), ("patterns",)),
-    "patch": (("text", "target", "corrupted", "shell"), ("text", "corrupted")),
+    "patch": (("text", "target", "corrupted", "shell"), ("text",)),
     "compare": ((*SAMPLES, "text", "target", "other", "which", "edits"), ("text", "other")),
     "calibrate": (("precision",), ()),
     "verify": (COSTED, ()),

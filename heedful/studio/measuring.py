@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +19,7 @@ from ..inside.bootstrap import bootstrap
 from ..inside.corpus import samples_of
 from ..inside.edits import edit
 from ..inside.heads import HeadProgress, measure_heads
+from ..inside.look.inputs import tokens_of
 from ..inside.model_inputs import ModelInput, forward, input_of
 from ..inside.samples import Sample, Samples
 from ..inside.scan import scan_patterns
@@ -29,11 +32,16 @@ from ..inside.similar import (
     token_differences,
 )
 from ..inside.trace import Trace, trace
+from ..interop.run_folder import CONFIG, RECIPE
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model, load
+from .pictures import reads_images
+from .runs import careful_json
 from .tracing import over
 
 OFTEN = 1.0  # seconds between two accounts of what is known
+SWAPS = 40  # pairs of words that are tried
+SETTING = 200  # characters of a setting
 NAME = "clean"  # what patches call the trace that they take vectors from
 
 
@@ -84,10 +92,13 @@ def in_steps(steps: Generator[HeadProgress, None, Any]) -> Work:
 def patch(model: Model, given: Given, blob: bytes) -> Work:
     """How much of the clean text's output comes back when one vector of the stream is taken from it."""
     loaded = model.loaded
+    if reads_images(model):
+        raise BadInput("patching compares two texts, and this model reads pictures")
+    other = given.get("corrupted") or other_text(model, given["text"])
     clean = trace(loaded, given["text"], given.get("target"))
     yield None
     target = clean.words.translation if clean.words.answers else None
-    corrupted = input_of(loaded, given["corrupted"], target)
+    corrupted = input_of(loaded, other, target)
     if len(corrupted.words.ids) != len(clean.words.ids):
         sizes = f"{len(clean.words.ids)} and {len(corrupted.words.ids)}"
         raise BadInput(f"the two texts have {sizes} tokens: give texts of equal length")
@@ -112,7 +123,25 @@ def patch(model: Model, given: Given, blob: bytes) -> Work:
                 }
             }
     told = {"shell": shell, "positions": labels, "recovered": recovered, "clean": whole, "corrupted": before}
-    yield over(told | {"measure": "log-probability of what the model writes after the clean text"})
+    measure = "log-probability of what the model writes after the clean text"
+    yield over(told | {"measure": measure, "corrupted_text": other})
+
+
+def other_text(model: Model, text: str) -> str:
+    """The text with one of its words in place of another, so that it has as many tokens."""
+    size = len(tokens_of(model.loaded, text))
+    words = [word for word in re.findall(r"[^\W\d_]+", text) if word.islower()]
+    pairs = [(a, b) for a in words for b in words if a != b]
+    for a, b in sorted(pairs, key=lambda pair: (far(*pair), -min(map(len, pair))))[:SWAPS]:
+        other = re.sub(rf"\b{a}\b", b, text, count=1)
+        if len(tokens_of(model.loaded, other)) == size:
+            return other
+    raise BadInput("no word of this text can stand in place of another: give a corrupted text")
+
+
+def far(a: str, b: str) -> bool:
+    """Whether two words differ much in length."""
+    return abs(len(a) - len(b)) > 1
 
 
 def positions_of(clean: Trace, shell: str) -> list[str]:
@@ -188,11 +217,19 @@ class Pair:
         one, other, text, target = self.first.loaded, self.second.loaded, given["text"], given.get("target")
         which = given.get("which")
         return {
+            "settings": self.settings(),
             "tokens": self.at_once(lambda: token_differences(one, other, text, target)),
             "heads": self.at_once(lambda: head_differences(one, other, text, target, which=which)),
             "layers": self.layers(given),
             "scores": self.scores(given),
         }
+
+    def settings(self) -> Part:
+        """The settings that differ: name, first, second."""
+        first, second = (settings_of(Path(one.folder)) for one in (self.first, self.second))
+        yield None
+        names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+        return {"differ": [[name, first.get(name), second.get(name)] for name in names]}
 
     def at_once(self, work: Callable[[], Any]) -> Part:
         """A part that takes one piece of work."""
@@ -238,6 +275,21 @@ class Pair:
         rows = yield from self.each(given, "scores", score)
         found = bootstrap([row["first"] for row in rows], [row["second"] for row in rows])
         return {"bootstrap": found.as_json(), "texts": rows}
+
+
+def settings_of(folder: Path) -> dict[str, str]:
+    """The settings of a folder's recipe, or of its configuration where it has none, under one name each."""
+    found: dict[str, str] = {}
+
+    def walk(value: Any, name: str) -> None:
+        if isinstance(value, dict) and value:
+            for key, inside in value.items():
+                walk(inside, f"{name}.{key}" if name else str(key))
+        else:
+            found[name] = json.dumps(value, ensure_ascii=False)[:SETTING]
+
+    walk(careful_json(folder / RECIPE) or careful_json(folder / CONFIG), "")
+    return found
 
 
 def measure_methods() -> Mapping[str, Method]:

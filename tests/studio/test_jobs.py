@@ -59,6 +59,8 @@ def test_patching_a_whole_stream_brings_the_output_back(studio):
     pair = {"kind": "patch", "run": studio.id("demo"), "text": TEXT, "corrupted": OTHER, "shell": "encoder"}
     found = result(finished(studio, **pair)[1])
     assert found["clean"] > found["corrupted"] and len(found["recovered"]) == 3
+    own = result(finished(studio, kind="patch", run=studio.id("demo"), text="The small cat was fast.")[1])
+    assert own["corrupted_text"] == "The fast cat was fast."
     longer = studio.post("/api/jobs", pair | {"corrupted": "My very old uncles are curious."}).json["id"]
     end = studio.stream(f"/api/jobs/{longer}/events", None)[-1]
     assert end["state"] == "failed" and "equal length" in end["message"]
@@ -67,7 +69,7 @@ def test_patching_a_whole_stream_brings_the_output_back(studio):
 def test_a_model_compared_with_itself_is_the_same(studio):
     run = studio.id("demo")
     found = result(finished(studio, kind="compare", run=run, other=run, text=TEXT, count=3)[1])
-    assert set(found["tokens"]["difference"]) == {0.0}
+    assert set(found["tokens"]["difference"]) == {0.0} and found["settings"] == {"differ": []}
     assert found["layers"]["cka"][2][2] == pytest.approx(1)
     assert (
         found["scores"]["bootstrap"]["ties"] == 3 and max(max(row) for row in found["heads"]["distance"]) == 0
@@ -85,7 +87,7 @@ def test_a_model_with_edits_is_compared_with_itself(studio):
     }
     events = finished(studio, **asked, count=3, edits=["zero:cross.3.*"])[1]
     found, parts = result(events), [event["partial"] for event in events if "partial" in event]
-    assert [*parts[-1]] == ["tokens", "heads", "layers", "scores"] and parts[-1] == found
+    assert [*parts[-1]] == ["settings", "tokens", "heads", "layers", "scores"] and parts[-1] == found
     assert max(map(abs, found["tokens"]["difference"])) > 0.1
     assert max(max(row) for row in found["heads"]["distance"]) == 0  # the last layer attends as before
     assert found["layers"]["cka"][3][3] == pytest.approx(1)  # of the encoder, which was not edited
