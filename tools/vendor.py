@@ -3,9 +3,9 @@
     python tools/vendor.py                    # download them
     python tools/vendor.py --tarballs DIR     # read NAME-VERSION.tgz from a folder
 
-The files are the published builds, with four changes: an import by name becomes an import by path, default
-exports become named exports, source maps are not mentioned, and uPlot gets an export line. `vendor.json`
-records each package's version, address and SHA-256, and the SHA-256 of every file written.
+The files are the published builds, with three changes: an import by name becomes an import by path, default
+exports become named exports, and source maps are not mentioned. `vendor.json` records each package's version,
+address and SHA-256, and the SHA-256 of every file written.
 """
 
 from __future__ import annotations
@@ -28,11 +28,6 @@ PACKAGES = {  # name: version, license, files here: files there
         {"preact.js": "dist/preact.mjs", "hooks.js": "hooks/dist/hooks.mjs"},
     ),
     "htm": ("3.1.1", "Apache-2.0", {"htm.js": "dist/htm.module.js"}),
-    "uplot": (
-        "1.6.32",
-        "MIT",
-        {"uplot.js": "dist/uPlot.iife.min.js", "uplot.css": "dist/uPlot.min.css"},
-    ),
 }
 
 
@@ -43,8 +38,6 @@ def as_module(name: str, text: str) -> str:
     if name == "htm.js":
         text, count = re.subn(r"export default function\s*\(", "export function htm(", text)
         assert count == 1, "htm exports one function"
-    if name == "uplot.js":
-        text = f"{text.rstrip()}\nexport {{ uPlot }};\n"
     return text if text.endswith("\n") else f"{text}\n"
 
 

@@ -90,7 +90,7 @@ export async function pageText() {
     `studio/${name}`, `data:text/javascript;base64,${base64(new TextEncoder().encode(text))}`]));
   const answers = Object.fromEntries(Object.entries(used()).map(([key, { buffer, ...rest }]) => [
     key, buffer ? { ...rest, base64: base64(new Uint8Array(buffer)) } : rest]));
-  const style = `${await source('studio.css')}${modules.has('vendor/uplot.js') ? await source('vendor/uplot.css') : ''}`;
+  const style = await source('studio.css');
   const policy = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:";
   return `<!doctype html>
 <html lang="en" data-theme="${theme()}"><head><meta charset="utf-8">
