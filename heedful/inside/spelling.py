@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ONE_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 MOST = 20_000  # characters of one text
 HUES = (210, 40, 130, 280, 0, 170)
+SPACE = "▁"  # how sentencepiece writes a space
 REPLACED = "\x00"  # stands for whatever is no added token
 
 
@@ -90,6 +91,7 @@ class Spelling:
     def as_json(self) -> dict[str, Any]:
         """Everything, for JSON."""
         shown = {"text": self.text, "kind": self.kind, "round_trip": self.round_trip, "why": self.why}
+        shown["decoded"] = self.decoded
         return shown | {name: [asdict(one) for one in getattr(self, name)] for name in ("pieces", "words")}
 
     def shown(self, piece: TokenPiece) -> str:
@@ -246,6 +248,8 @@ class TextSpeller:
         table = byte_letters()
         if not added and self.in_bytes and set(token) <= table.keys():
             return bytes(table[letter] for letter in token)
+        if not added and token == SPACE:  # the library gives it the place of the letter that follows
+            return b" "
         return text.encode(errors="replace")
 
     # The replay

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..inside.attribute import attribute
+from ..inside.corpus import built_in, samples_of
 from ..inside.doctor import examine
 from ..inside.lens import lens
 from ..inside.look.attention import Look
@@ -18,6 +19,7 @@ from ..inside.look.positions import positions
 from ..inside.model_inputs import refuse_without_attention
 from ..inside.rollout import rollout, rollout_of
 from ..inside.spelling import spell
+from ..inside.token_statistics import statistics
 from ..inside.trace import Trace
 from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import EncoderDecoder
@@ -31,6 +33,7 @@ from .tracing import Traces, over
 from .writing import ABILITIES
 
 SENTENCE = "The cat sat on the mat because it was tired."
+MASKED = "The cat [MASK] on the mat because it was tired."
 EXAMPLES = {"translate": "Their small cat was a fast animal."}
 
 
@@ -62,6 +65,7 @@ def example_of(model: Model) -> str:
     if reads_images(model):
         return EXAMPLE
     text, room = EXAMPLES.get(model.task, SENTENCE), getattr(model.config, "context", None)
+    text = MASKED if "fill" in model.can else text
     while (
         model.tokenizer and room and " " in text and len(tokenize(model.tokenizer, [text])[0].ids) > room - 2
     ):
@@ -193,6 +197,20 @@ def spell_text(model: Model, given: Given, blob: bytes) -> Work:
     )
 
 
+def token_statistics(model: Model, given: Given, blob: bytes) -> Work:
+    """What the tokenizer makes of the held-out texts of the run, or of built-in sentences."""
+    target = given["target"] and model.target_tokenizer is not None
+    tokenizer = model.wording.writes if target else model.wording.reads
+    if model.own and model.recipe is not None and model.kind is not Captioner:
+        samples = samples_of(model.loaded, Path(model.folder), model.recipe, count=given["count"])
+        source, texts = samples.source, [one.target if target else one.text for one in samples.samples]
+    else:
+        source, texts = "built-in sentences", [str(text) for text in built_in(model.loaded, given["count"])]
+    yield None
+    *_, found = statistics(tokenizer, texts)
+    yield over(found.as_json() | {"source": source})
+
+
 def check(model: Model, given: Given, blob: bytes) -> Work:
     """Every check of `heedful doctor`, one after the other."""
     recipe = model.recipe if model.own else None
@@ -219,4 +237,5 @@ def look_methods(traces: Traces) -> Mapping[str, Method]:
         "flow": flow(traces),
         "doctor": check,
         "spell": spell_text,
+        "token_statistics": token_statistics,
     }

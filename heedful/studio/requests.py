@@ -134,6 +134,15 @@ class SpellRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenStatisticsRequest:
+    """What a tokenizer makes of the held-out texts of a run, or of built-in sentences."""
+
+    run: RunId
+    target: Annotated[bool, "the vocabulary that the model writes with, on its targets"] = False
+    count: Annotated[int, Range(2, 4096), "texts at most"] = 512
+
+
+@dataclass(frozen=True, kw_only=True)
 class CostRequest:
     """What a model costs."""
 

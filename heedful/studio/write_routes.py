@@ -17,7 +17,16 @@ from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
 from .answers import stream, studio_route
 from .recorded import RUN, example
-from .requests import CostRequest, Edits, PositionsRequest, RunId, SpellRequest, Text, asked_for
+from .requests import (
+    CostRequest,
+    Edits,
+    PositionsRequest,
+    RunId,
+    SpellRequest,
+    Text,
+    TokenStatisticsRequest,
+    asked_for,
+)
 from .studio import Studio
 
 COMMANDS = ("translate", "summarize", "generate")
@@ -95,6 +104,14 @@ async def tokenize(studio: Studio, request: Request) -> Response:
     return JSONResponse(event["result"])
 
 
+async def token_statistics(studio: Studio, request: Request) -> Response:
+    """What a tokenizer makes of many texts."""
+    asked = await asked_for(TokenStatisticsRequest, studio.service, request)
+    given = {"target": asked.target, "count": asked.count}
+    event = await studio.service.result(await studio.worker(asked.run), "token_statistics", given)
+    return JSONResponse(event["result"])
+
+
 async def cost(studio: Studio, request: Request) -> Response:
     """The parts of a model, and what they cost for a batch of some length."""
     asked = await asked_for(CostRequest, studio.service, request)
@@ -164,6 +181,7 @@ def write_routes(studio: Studio) -> list[Route]:
         studio_route(studio, "/api/positions", positions, "POST", PositionsRequest),
         studio_route(studio, "/api/cost", cost, "POST", CostRequest),
         studio_route(studio, "/api/tokenize", tokenize, "POST", SpellRequest),
+        studio_route(studio, "/api/token_statistics", token_statistics, "POST", TokenStatisticsRequest),
     ]
     for do, task in TASKS.items():
         takes = task_request(task)

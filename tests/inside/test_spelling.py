@@ -191,3 +191,8 @@ def test_statistics_of_a_file_are_those_of_its_lines():
     assert found.commonest(1) == [("the", 4)] and ("mat", 1) in found.rarest()
     assert found.used == 5 and found.bytes == sum(len(line.encode()) for line in lines)
     assert json.loads(json.dumps(found.as_json()))["unknown"] == 2 and "20.000%" in found.as_text()
+
+
+def test_a_space_of_its_own_stands_for_a_space():
+    pieces = spell(unigram(), "Zz").pieces
+    assert pieces[0].token == "▁" and pieces[0].bytes == [32]

@@ -88,5 +88,14 @@ def test_costs_and_positions_are_those_of_the_model(studio, stored):
     assert found["parameters"] == load(str(stored / "demo")).parameter_count and found["length"] == 9
     spelled = studio.post("/api/tokenize", {"run": run, "text": TEXT}).json
     assert [piece["text"] for piece in spelled["pieces"]] == ["My", "aunts", "are", "curious", "."]
+    assert spelled["decoded"] == TEXT and spelled["round_trip"]
     (order,) = studio.post("/api/positions", {"run": run, "length": 12}).json["positions"]
     assert order["kind"] and len(order["tables"][0]["numbers"]) > 0
+
+
+def test_token_statistics_are_those_of_the_held_out_texts(studio, stored):
+    found = studio.post("/api/token_statistics", {"run": studio.id("demo"), "count": 8}).json
+    assert found["lines"] == 8 and "held-out data" in found["source"]
+    assert math.isclose(found["tokens_per_word"], found["tokens"] / found["words"])
+    refused = studio.post("/api/token_statistics", {"run": studio.id("demo"), "count": 1})
+    assert refused.status == 400 and "count" in refused.json["error"]["message"]
