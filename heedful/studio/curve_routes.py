@@ -1,4 +1,4 @@
-"""Routes of training: curves as bytes, new points as they come."""
+"""Routes of training: curves as bytes, new points as they come, and what the model wrote on the way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import BadInput
@@ -17,11 +17,13 @@ from ..service.app import Events
 from ..service.fields import HttpError, Most
 from .answers import stream, studio_route
 from .curves import Curves
+from .lab_records import lab_cards
 from .requests import query_of
 from .studio import Studio
 
 PAUSE = 1.0  # seconds between two looks at a file that is followed
 NEWEST = 16  # rows in an event: about two kilobytes a second
+LONG = 20_000  # rows that one stream sends before it tells everything again, thinned
 STEP = Range(-1e15, 1e15)
 
 
@@ -63,28 +65,47 @@ def ends(query: CurvesQuery) -> list[tuple[float, float | None]]:
 
 
 async def follow_curves(studio: Studio, request: Request) -> Response:
-    """New rows of metrics as they are written: events with columns, and the state of the run."""
+    """New rows of metrics as they are written, and the state of the run."""
     query = query_of(CurvesQuery, studio.service, request)
     id = request.path_params["id"]
     studio.folder(id)
-    return stream(studio, new_rows(studio, id, query.after, min(query.most, NEWEST)))
+    return stream(studio, new_rows(studio, id, query.after, query.most))
 
 
 async def new_rows(studio: Studio, id: str, cursor: str, most: int) -> Events:
-    """What is new, at most once a second."""
+    """What is new, at most once a second. Only events that tell everything, the first for one, are long."""
     state: Any = None
+    sent, at_first = 0, most
     while True:
+        if sent > LONG:
+            cursor, sent, most = "", 0, at_first
         found = (await loaded(studio, id)).since(cursor, most)
-        card = studio.folder(id).card()
-        now = {name: card[name] for name in ("status", "step", "best")}
+        card = studio.folder(id).detail()
+        now = {name: card[name] for name in ("status", "step", "best", "checkpoints")}
         if found.rows or now != state:
             yield {**found.as_json(), **now}
-        cursor, state = found.cursor, now
+        cursor, state, sent, most = found.cursor, now, sent + found.rows, min(most, NEWEST)
         await asyncio.sleep(PAUSE)
+
+
+async def show_samples(studio: Studio, request: Request) -> Response:
+    """What the model wrote for the same few examples at each evaluation."""
+    folder = studio.folder(request.path_params["id"])
+    try:
+        return JSONResponse(await asyncio.to_thread(folder.samples))
+    except (BadInput, OSError) as error:
+        raise HttpError(409, f"the samples of {folder.path.name} cannot be read: {error}") from None
+
+
+async def show_lab(studio: Studio, request: Request) -> Response:
+    """The claims of the lab that have been tried, with their verdicts."""
+    return JSONResponse(await asyncio.to_thread(lab_cards, studio.folders.root))
 
 
 def curve_routes(studio: Studio) -> list[Route]:
     return [
         studio_route(studio, "/api/runs/{id}/metrics", show_curves),
         studio_route(studio, "/api/runs/{id}/follow", follow_curves),
+        studio_route(studio, "/api/runs/{id}/samples", show_samples),
+        studio_route(studio, "/api/lab", show_lab),
     ]

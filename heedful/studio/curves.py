@@ -1,7 +1,8 @@
 """Training curves: metrics.jsonl as columns, read once and then only what is new, and thinned for a screen.
 
 A cursor says which rows a client has. It holds a mark of the file it belongs to, so that a client of a run
-that began anew gets everything again.
+that began anew gets everything again. The file has no times, since equal runs write equal files: rows that
+come while somebody watches get "seconds" since the first look, and the last of them "tokens_per_second".
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import json
 import math
 import struct
+import time
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ TAIL = 256  # bytes that tell a file from one that was written anew
 KEPT = 16  # files whose rows are kept
 NUMBERS = itertools.count(1)
 LARGEST = 3.4e38  # what float32 holds
+TOKENS, SECONDS, SPEED = "tokens", "seconds", "tokens_per_second"
+WATCHED = 3.0  # seconds between two looks at most, so that the time of a row is known
 
 
 @dataclass
@@ -40,16 +44,34 @@ class Curves:
     mark: int = field(default_factory=lambda: next(NUMBERS))
     tail: bytes = b""  # the last bytes that were read
     whole: bool = False  # all that is in the file has been read
+    began: float = field(default_factory=time.monotonic)
+    looked: float | None = None  # when all of it had been read the last time
+    tokens: Any = None  # of the last step; an evaluation has those of the step before it
 
     def load(self) -> None:
         """Read about a megabyte of what is new; `whole` tells whether that was all."""
         if self.end() != self.tail:
             self.columns, self.rows, self.read, self.mark = {}, 0, 0, next(NUMBERS)
+            self.looked = self.tokens = None
         new = metrics(self.path, self.read)
         self.whole, self.read = new.cursor == self.read, new.cursor
         self.tail = self.end()
+        self.stamp(new.rows)
         for row in new.rows:
-            self.add(row)
+            self.tokens = row.get(TOKENS, self.tokens)
+            self.add({TOKENS: self.tokens} | row)
+
+    def stamp(self, rows: list[dict[str, Any]]) -> None:
+        """Write into new rows when they were seen, and how fast the run was since the last look."""
+        now = time.monotonic()
+        if self.looked is not None and now - self.looked < WATCHED:
+            for row in rows:
+                row.setdefault(SECONDS, round(now - self.began, 1))
+            counted = [row for row in rows if type(row.get(TOKENS)) is int]
+            if counted and type(self.tokens) is int and now > self.looked:
+                counted[-1].setdefault(SPEED, (counted[-1][TOKENS] - self.tokens) / (now - self.looked))
+        if self.whole:
+            self.looked = now
 
     def end(self) -> bytes:
         """The last bytes of what was read: others stand there once the file was written anew."""
@@ -95,7 +117,7 @@ class Curves:
             named = {name: column[inside] for name, column in named.items()}
         count = len(next(iter(named.values()))) if named else 0
         thin = count > most
-        columns = {name: thinned(column, most) if thin else column for name, column in named.items()}
+        columns = thinned_rows(named, most) if thin else named
         return Thinned(
             {name: column.copy() for name, column in columns.items()}, self.cursor, start == 0, thin
         )
@@ -125,18 +147,34 @@ class Thinned:
         return struct.pack("<I", len(head)) + head + body
 
     def as_json(self) -> dict[str, Any]:
-        """The same with numbers of six digits; null where there is none."""
-        columns = {
-            name: [float(f"{x:.6g}") if math.isfinite(x) else None for x in column.tolist()]
-            for name, column in self.columns.items()
-        }
-        return {**self.head(), "columns": columns}
+        """The same as lines with the numbers of six digits that they have."""
+        names = list(self.columns)
+        lines = zip(*(column.tolist() for column in self.columns.values()), strict=True)
+        rows = [
+            {name: float(f"{x:.6g}") for name, x in zip(names, line, strict=True) if math.isfinite(x)}
+            for line in lines
+        ]
+        return {**self.head(), "rows": rows}
 
 
 def narrow(column: np.ndarray) -> np.ndarray:
     """A column as float32; what is too large for it is infinite."""
     with np.errstate(over="ignore"):
         return column.astype("<f4")
+
+
+def thinned_rows(named: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:
+    """Columns thinned together. Lines without a training loss, such as evaluations, stay if they are few."""
+    steps = ~np.isnan(named["loss"]) if "loss" in named else np.ones(len(next(iter(named.values()))), bool)
+    if (~steps).sum() > most // 2:
+        steps[:] = True
+    here, there = np.flatnonzero(steps), np.flatnonzero(~steps)
+    places = thinned(here.astype(float), most - len(there))
+    order = np.concatenate([places, there]).argsort(kind="stable")
+    return {
+        name: np.concatenate([thinned(column[here], most - len(there)), column[there]])[order]
+        for name, column in named.items()
+    }
 
 
 def thinned(column: np.ndarray, most: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from ..service.workers import WorkerProcess, environment
 KEPT = 64  # jobs that are remembered
 EVENTS = 20_000  # events of a job that are kept for those who come late
 LINE = 2000  # characters of what a child process prints that an event repeats
+LINES = 12  # of these in a list
 AT_ONCE = 8  # jobs that run
 
 
@@ -62,6 +63,7 @@ class StudioJob:
             "began": self.began,
             "events": len(self.events),
             "progress": latest.get("progress"),
+            "lines": [event["line"] for event in self.events[-LINES:] if "line" in event],
         }
 
     async def follow(self, after: int) -> Events:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import signal
 import socket
@@ -26,6 +27,9 @@ ID = 12  # characters of an id
 DEEP = 3  # levels of folders that are looked through
 MOST = 1000  # folders that are listed
 HEADER = 16 * MEGABYTE  # bytes of the header of a safetensors file
+EVALUATIONS = 200  # lines of samples that are shown, at least
+SAMPLES, CHARACTERS = 8, 1000  # samples of a line, and characters of a text
+LINE = 4096  # bytes at the end of metrics.jsonl, for its last lines
 SIGNALS = {"stop": signal.SIGTERM, "save": signal.SIGUSR2}
 
 
@@ -58,6 +62,7 @@ class ModelFolder:
             "status": "running" if owner else status.get("reason"),
             "step": status.get("step"),
             "best": self.read(run_files.best),
+            "last": last_line(self.path / run_files.METRICS),
         }
 
     def detail(self) -> dict[str, Any]:
@@ -75,6 +80,15 @@ class ModelFolder:
         with contextlib.suppress(BadInput, OSError, ValueError):
             return reader(self.path)
         return {}
+
+    def samples(self) -> dict[str, Any]:
+        """The lines of samples.jsonl, of many lines some; texts that are very long are cut."""
+        path, cursor, skipped, rows = self.path / run_files.SAMPLES, -1, 0, list[dict[str, Any]]()
+        while cursor < (new := run_files.samples(path, max(0, cursor))).cursor:
+            cursor, skipped = new.cursor, skipped + new.skipped
+            rows += [{"step": row["step"], "samples": shortened(row["samples"])} for row in new.rows]
+            rows = rows[1 - len(rows) % 2 :: 2] if len(rows) > 2 * EVALUATIONS else rows
+        return {"rows": rows, "skipped": skipped}
 
     def send(self, order: str) -> int:
         """Tell the process that trains here to stop or to save; its number."""
@@ -156,6 +170,23 @@ def written(path: Path) -> float:
         with contextlib.suppress(OSError):
             times.append((path / name).stat().st_mtime)
     return max(times)
+
+
+def shortened(samples: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{name: one[name][:CHARACTERS] for name in run_files.SIDES} for one in samples[:SAMPLES]]
+
+
+def last_line(path: Path) -> dict[str, float]:
+    """The step and the loss that a metrics file says last."""
+    if not path.is_file():
+        return {}
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LINE))
+        for line in reversed(file.read(LINE).splitlines()):
+            found = run_files.json_object(line) or {}
+            if all(type(found.get(name)) in (int, float) for name in ("step", "loss")):
+                return {name: found[name] for name in ("step", "loss") if math.isfinite(found[name])}
+    return {}
 
 
 def careful_json(path: Path) -> dict[str, Any]:

@@ -27,16 +27,28 @@ def whole(curves):
 def test_new_rows_follow_a_cursor(tmp_path):
     path = tmp_path / "metrics.jsonl"
     curves = Curves(path)
-    assert whole(curves).since("", 10).rows == 0
     write(path, [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0, "valid_loss": 2.5}])
     first = whole(curves).since("", 10)
-    assert first.anew and first.as_json()["columns"] == {
-        "step": [1, 2], "loss": [3, 2], "valid_loss": [None, 2.5]
-    }  # fmt: skip
+    assert first.anew and first.as_json()["rows"] == [
+        {"step": 1, "loss": 3}, {"step": 2, "loss": 2, "valid_loss": 2.5}
+    ]  # fmt: skip
     write(path, [{"step": 3, "loss": 1.5}])
     new = whole(curves).since(first.cursor, 10)
-    assert not new.anew and new.as_json()["columns"]["loss"] == [1.5]
+    assert not new.anew and new.columns["loss"].tolist() == [1.5]
     assert whole(curves).since(new.cursor, 10).rows == 0
+
+
+def test_rows_that_come_while_somebody_watches_have_a_time(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, [{"step": 1, "loss": 3.0}])
+    curves = whole(Curves(path))
+    write(path, [{"step": 2, "loss": 2.0}])
+    seconds = whole(curves).since("", 10).columns["seconds"]
+    assert math.isnan(seconds[0]) and 0 <= seconds[1] < 3
+    assert curves.looked is not None
+    curves.looked -= 10  # nobody looked for so long
+    write(path, [{"step": 3, "loss": 1.0}])
+    assert math.isnan(whole(curves).since("", 10).columns["seconds"][2])
 
 
 @pytest.mark.parametrize(

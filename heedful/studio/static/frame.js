@@ -38,7 +38,7 @@ function named(run) {
 /** The recorded example, and a way to a model of one's own. */
 function Example() {
   const [note, setNote] = hooks.useState('');
-  const start = () => json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(() => setNote(words.demoStarted), (e) => setNote(sentence(e)));
+  const start = () => json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => go('training', { chosen: run }), (e) => setNote(sentence(e)));
   return html`<span class="edits" role="status">${words.example} ${note || html`<button type="button" class="link" onClick=${start}>${words.trainDemo}</button>`}</span>`;
 }
 
@@ -62,11 +62,11 @@ export function InputBar({ view, text, page }) {
   hooks.useEffect(() => setDraft({ text, target: state.target ?? '' }), [text, state.target]);
   const send = (event) => {
     event.preventDefault();
-    set({ text: draft.text, target: draft.target, cell: '', query: draft.text === text ? state.query : '' });
+    set({ text: draft.text, target: draft.target, cell: '', branches: '', query: draft.text === text ? state.query : '' });
   };
   const type = (name) => (event) => setDraft({ ...draft, [name]: event.target.value });
-  const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '' });
-  const pair = trace?.translation !== undefined && trace?.translation !== null;
+  const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '', branches: '' });
+  const pair = page?.input ? about?.pair : trace?.translation !== undefined && trace?.translation !== null;
   const fixedPage = Boolean(recorded);
   const pictures = about?.reads === 'pictures';
   const asks = page?.needs === 'trace' || page?.input;
@@ -78,7 +78,7 @@ export function InputBar({ view, text, page }) {
         autocomplete="off" spellcheck=${false} /></label>`}
     ${asks && pair && html`<label class="field"><span>${words.target}</span>
       <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
-        placeholder=${trace.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
+        placeholder=${trace?.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
     ${asks && !fixedPage && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
     ${asks && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
     ${run?.kind === 'recorded' && !fixedPage && html`<${Example} />`}

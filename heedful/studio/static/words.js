@@ -33,8 +33,8 @@ export const words = {
   removeEdits: 'Remove the edits',
   trace: 'Run',
   example: 'No model was found here. These are the recorded numbers of the demo, for one text.',
+  needsModel: 'The recorded example has no numbers for this page. Train the demo, or open a run.',
   trainDemo: 'Train the demo (about 4 minutes)',
-  demoStarted: 'The demo trains. Reload this page when it is done; its curves are on the Training page.',
   copyLink: 'Copy link',
   copied: 'Copied',
   exportAs: 'Export',
@@ -69,6 +69,8 @@ export const words = {
   headOnly: (head) => `head ${head}`,
   allHeads: (n) => `all ${n} heads`,
   chart: 'Chart',
+  curveKeys: 'Arrow keys read points; + zooms in, 0 shows all.',
+  wholeCurve: 'Show all',
   keyboard: 'Use the arrow keys to read the cells.',
   patch: (word, name, weight) => `“${word}” attends to the patch ${name} with weight ${weight}`,
   sortBy: (name) => `Sort by ${name}`,
@@ -116,7 +118,7 @@ export function fixed(x, decimals = 2) {
 /** A large count: 12,345 or 1.2 M. */
 export function count(n) {
   if (n < 1e5) return Math.round(n).toLocaleString('en-US');
-  const [size, unit] = n < 1e6 ? [1e3, 'k'] : n < 1e9 ? [1e6, 'M'] : [1e9, 'G'];
+  const [size, unit] = [[1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']].find(([least]) => n >= least);
   return `${(n / size).toPrecision(3)} ${unit}`;
 }
 

@@ -5,8 +5,8 @@ import { HUES } from '../paint.js';
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [54, 22, 8, 36];
 
-/** An axis between two pixels, with a round number about every `gap` pixels. */
-function axis(lists, from, to, gap) {
+/** An axis between two pixels, with a round number about every `gap` pixels; of logarithms, their powers are round. */
+function axis(lists, from, to, gap, log) {
   let [low, high] = [Infinity, -Infinity];
   for (const list of lists) for (const v of list) [low, high] = [Math.min(low, v), Math.max(high, v)];
   if (!(low < high)) [low, high] = [Math.min(low, 0), Math.max(high, 0) || 1];
@@ -14,7 +14,7 @@ function axis(lists, from, to, gap) {
   const size = 10 ** Math.floor(Math.log10(raw));
   const step = size * [1, 2, 5, 10].find((n) => n * size >= raw);
   const ticks = [];
-  for (let n = Math.ceil(low / step); n * step <= high; n += 1) ticks.push(Number((n * step).toPrecision(9)));
+  for (let n = Math.ceil(low / step); n * step <= high; n += 1) ticks.push(log ? Math.log10((10 ** (n * step)).toPrecision(1)) : Number((n * step).toPrecision(9)));
   return { ticks, at: (v) => from + ((v - low) / (high - low)) * (to - from), back: (p) => low + ((p - from) / (to - from)) * (high - low) };
 }
 
@@ -43,7 +43,7 @@ function short(x) {
 }
 
 /**
- * Drag, or press + - 0, to zoom; arrow keys read. Faint series are neither named nor read. The space between the two series
+ * Drag, or press + and 0, to zoom; arrow keys read. Faint series are neither named nor read. The space between the two series
  * of a band is filled.
  * @param {{x?: number[], series: {name: string, values: (number | null)[], x?: number[], faint?: boolean, hue?: number, dash?: string}[],
  *   bands?: [number, number][], xName: string, label: string, height?: number, logY?: boolean, format?: (x: number) => string,
@@ -68,7 +68,7 @@ export function Curve({ x, series, bands = [], xName, label, height = 240, logY,
       });
       return found;
     });
-    const [h, v] = [axis(inside.map((one) => one.x), LEFT, right, 70), axis(inside.map((one) => one.y), height - BOTTOM, TOP, 34)];
+    const [h, v] = [axis(view ? [view] : inside.map((one) => one.x), LEFT, right, 70), axis(inside.map((one) => one.y), height - BOTTOM, TOP, 34, logY)];
     return [inside, h, v, inside.map((one) => corners(one, h, v))];
   }, [x, series, view?.join(), logY, right, height]);
   const hue = (n) => hues[(series[n].hue ?? n) % hues.length];
@@ -85,14 +85,14 @@ export function Curve({ x, series, bands = [], xName, label, height = 240, logY,
   const key = (event) => {
     const i = at === null ? -1 : nearest(main, at);
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: main.length }[event.key];
-    const half = (right - LEFT) * { '+': 0.25, '-': 1, 0: Infinity }[event.key];
-    const middle = at === null ? (LEFT + right) / 2 : across.at(at);
+    const [middle, half] = [at === null ? (LEFT + right) / 2 : across.at(at), (right - LEFT) / 4];
     if (to !== undefined) setAt(main[Math.max(0, Math.min(to, main.length - 1))] ?? null);
-    else if (half) turn(half === Infinity ? null : [middle - half, middle + half].map(across.back));
+    else if (event.key === '+') turn([Math.max(LEFT, middle - half), Math.min(right, middle + half)].map(across.back));
+    else if (event.key === '-' || event.key === '0') turn(null);
     else return;
     event.preventDefault();
   };
-  return html`<figure class="curve" ref=${frame}><figcaption>${label}
+  return html`<figure class="curve" ref=${frame}><figcaption>${label} ${view && html`<button type="button" class="small" onClick=${() => turn(null)}>${words.wholeCurve}</button> `}
     ${read.length > 1 && read.map((n) => html` <span key=${n} class="swatch" style=${{ color: hue(n) }}>${series[n].dash ? '┅' : '━'} ${series[n].name}</span>`)}</figcaption>
     <svg width=${right + RIGHT} height=${height} tabindex="0" role="application" aria-label=${`${words.chart}: ${label}. ${words.curveKeys}`} onKeyDown=${key}
       onPointerDown=${(e) => setDrag([pixel(e), pixel(e)])} onPointerUp=${drop} onPointerLeave=${() => { drop(); setAt(null); }}
@@ -106,5 +106,5 @@ export function Curve({ x, series, bands = [], xName, label, height = 240, logY,
       ${read.map((n) => points[n].x.length < 40 && dots(points[n].x.map((_, i) => [n, i]), 2.5))}${dots(marks, 4)}
       ${drag && html`<rect opacity="0.1" x=${Math.min(...drag)} y=${TOP} width=${Math.abs(drag[1] - drag[0])} height=${height - BOTTOM - TOP} />`}
     </svg>
-    <p class="readout" aria-live="polite">${marks.map(([n, i], m) => `${m ? '' : `${xName} ${short(points[n].x[i])}`} · ${series[n].name} ${y(points[n].y[i], format ?? num)}`)}</p></figure>`;
+    <p class="readout" aria-live="polite">${marks.map(([n, i], m) => `${m ? '' : `${xName} ${short(points[n].x[i])}`} · ${series[n].name} ${y(points[n].y[i], format ?? ((v) => num(v, 4)))}`)}</p></figure>`;
 }

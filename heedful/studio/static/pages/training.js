@@ -1,0 +1,150 @@
+/** Training: the curves of runs as they grow, what their models wrote on the way, and orders for runs that train. */
+import { hooks, html } from '../html.js';
+import { events, json, keepJson, keptJson, recorded, sentence, url, useAnswer } from '../api.js';
+import { intOf, listOf } from '../state.js';
+import { count, num } from '../words.js';
+import { text } from '../words/training.js';
+import { literal } from '../reading.js';
+import { Choice, Note, Slider, Toggle } from '../views/controls.js';
+import { Curve } from '../views/curve.js';
+import { Table } from '../views/table.js';
+
+export const title = text.title;
+export const sees = text.sees;
+export const why = { text: text.whyText, lecture: text.lecture };
+export const needs = 'nothing';
+const MOST = 5; // runs at once: a browser has six connections
+
+export function applies() {
+  return '';
+}
+
+/** What is known of a run; it stays with the answers that an export takes along. */
+function known(run) {
+  return keptJson(`CURVES ${run.id}`) ?? { rows: [], cursor: '', checkpoints: [] };
+}
+
+/** Add what is new of a run, and go on while it trains. */
+async function pull(run, follows, signal, tell) {
+  const own = known(run);
+  keepJson(`CURVES ${run.id}`, own);
+  for await (const { data } of events(url(`/api/runs/${run.id}/follow`, { after: own.cursor }), { signal })) {
+    Object.assign(own, data, { rows: data.anew ? data.rows : own.rows.concat(data.rows) });
+    tell(['']);
+    if (!follows || data.status !== 'running') return;
+  }
+}
+
+/** Exponential moving average, corrected for its beginning. */
+function smoothed(values, by) {
+  let [sum, weight] = [0, 0];
+  return values.map((value) => {
+    if (value === undefined) return value;
+    [sum, weight] = [by * sum + (1 - by) * value, by * weight + 1 - by];
+    return sum / weight;
+  });
+}
+
+/** The series of each chart. A run has one hue; its raw line is faint behind the smoothed one. */
+function chartsOf(runs, by, smooth) {
+  const names = new Set(['loss', ...runs.flatMap((run) => known(run).rows.slice(-999).flatMap(Object.keys))]);
+  return [...names].filter((name) => !text.axes[name] && name !== 'valid_loss').map((name) => ({ name, series: runs.flatMap((run, hue) => {
+    const { rows } = known(run);
+    const line = (key) => ({ name: run.name, hue, x: rows.map((row) => row[by]), values: rows.map((row) => row[key]) });
+    const [raw, soft] = [line(name), smooth && /^(loss|norm|tokens)/.test(name)];
+    return [...(soft ? [{ ...raw, faint: true }, { ...raw, values: smoothed(raw.values, smooth) }] : [raw]),
+      ...(name === 'loss' ? [{ ...line('valid_loss'), name: `${run.name}, ${text.valid}`, dash: '5 4' }] : [])];
+  }) }));
+}
+
+/** Orders for a run that trains; each is confirmed. */
+function Orders({ run }) {
+  const [note, say] = hooks.useState('');
+  const send = (order) => json(`/api/runs/${run.id}/${order}`, { method: 'POST', body: {} }).then(({ pid }) => say(text.told(pid)), (e) => say(sentence(e)));
+  return html`<div class="row-of">${Object.keys(text.orders).map((order) => html`<details key=${order}><summary>${text.orders[order]}</summary>${text.sure[order]}
+    <button type="button" class="small" onClick=${() => send(order)}>${text.confirm}</button></details>`)}<span role="status">${note}</span></div>`;
+}
+
+/** The demo: a button that trains it, and what it prints. */
+function Demo({ job, chosen, set, go, again }) {
+  const [error, fail] = hooks.useState('');
+  const start = () => json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => {
+    set({ chosen: run });
+    again();
+  }, (e) => fail(sentence(e)));
+  const shows = job && (job.state === 'running' || chosen.includes(job.run));
+  return html`<div class="demo">${shows && html`<p role="status">${text.states[job.state]}</p><pre tabindex="0">${job.lines.join('\n')}</pre>`}
+    ${shows && job.state === 'done' && html`<button type="button" class="primary" onClick=${() => go('heads', { run: job.run, text: '', target: '', head: '', edits: '' })}>${text.open}</button>`}
+    ${job?.state !== 'running' && html`<button type="button" class="small" onClick=${start}>${text.demo}</button>`}<${Note} error=${error} /></div>`;
+}
+
+/** What the model wrote at one evaluation, and what happened to the run. */
+function Samples({ run, state, set }) {
+  const { rows, checkpoints, status, step } = known(run);
+  const { value, error } = useAnswer((signal) => json(`/api/runs/${run.id}/samples`, { signal, fresh: true }), [run.id, rows.filter((row) => row.valid_loss).length]);
+  const found = value?.rows ?? [];
+  const at = state.at ? Math.max(0, found.findIndex((row) => String(row.step) === state.at)) : found.length - 1;
+  const columns = ['source', 'output', 'reference'].map((key) => ({ key, title: key, plain: true, text: (row) => row[key], from: () => text.from }));
+  return html`<section class="samples"><h2>${text.samples(run.name)}</h2>${found[at] ? html`
+      <${Slider} label=${text.step} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
+      <${Table} label=${text.samples(run.name)} columns=${columns} rows=${found[at].samples} />` : html`<${Note} error=${error}>${text.noSamples}<//>`}
+    <p class="label">${checkpoints.length > 0 && text.saved(checkpoints.map(count).join(', '))} ${step && status !== 'running' && text.ended(status, count(step))}</p></section>`;
+}
+
+export function render({ view }) {
+  const { state, set, go, shown } = view;
+  const [said, tell] = hooks.useState(['']);
+  const [times, turn] = hooks.useState(0);
+  const { value } = useAnswer((signal) => json('/api/jobs', { signal, fresh: true }), [times]);
+  hooks.useEffect(() => {
+    if (times) view.reload();
+    const timer = recorded ? 0 : setTimeout(() => turn(times + 1), 3000);
+    return () => clearTimeout(timer);
+  }, [times]);
+  const runs = view.runs.filter((run) => run.kind === 'run');
+  const first = runs.find((run) => run.status === 'running') ?? runs.find((run) => run.last.step);
+  const ids = listOf(state.chosen ?? first?.id);
+  const chosen = ids.flatMap((id) => runs.filter((run) => run.id === id)).slice(-MOST);
+  hooks.useEffect(() => {
+    const control = new AbortController();
+    if (!recorded) chosen.map((run) => pull(run, !state.still, control.signal, tell).catch((e) => control.signal.aborted || tell([sentence(e)])));
+    return () => control.abort();
+  }, [chosen.map((run) => run.id + run.status).join(), state.still]);
+  const axes = Object.entries(text.axes).filter(([key]) => chosen.some((run) => known(run).rows.some((row) => row[key])));
+  const by = axes.some(([key]) => key === state.by) ? state.by : 'step';
+  const smooth = intOf(state.smooth, 0, 99, 60) / 100;
+  const charts = hooks.useMemo(() => chartsOf(chosen, by, smooth), [chosen.map((run) => run.id + known(run).cursor).join(), by, smooth]);
+  Object.assign(shown, { chosen, charts, by });
+  const cells = {
+    name: (run) => run.name, task: (run) => run.task, state: (run) => (run.status === 'running' ? html`<b>${text.live}</b>` : run.status ?? '–'),
+    step: (run) => (run.last.step ? count(run.last.step) : '–'), loss: (run) => num(run.last.loss, 4), best: (run) => num(run.best?.loss, 4),
+  };
+  const columns = Object.keys(cells).map((key, n) => ({ key, title: text.columns[key], text: cells[key], plain: n < 3, from: () => text.files }));
+  const flip = ({ id }) => set({ chosen: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join() || '-' });
+  const last = chosen.at(-1);
+  return html`<aside class="controls">
+    <${Choice} label=${text.x} value=${by} options=${axes} onChange=${(key) => set({ by: key, zoom: '' })} />
+    <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: String(Math.round(100 * x)) }, true)} />
+    <${Toggle} label=${text.log} on=${state.log} onChange=${(on) => set({ log: on ? '1' : '' })} />
+    <${Toggle} label=${text.latest} on=${!state.still} onChange=${(on) => set({ still: on ? '' : '1', at: '' })} />
+    ${!recorded && html`<${Demo} job=${value?.jobs.findLast((job) => job.kind === 'demo')} chosen=${ids} set=${set} go=${go} again=${() => turn(times + 1)} />`}
+  </aside>
+  <section class="picture">
+    ${runs.length ? html`<${Table} label=${text.runs} columns=${columns} rows=${runs} chosen=${(run) => chosen.includes(run)} onChoose=${flip} />` : html`<${Note}>${text.none}<//>`}
+    ${last?.status === 'running' && !recorded && html`<${Orders} run=${last} />`}
+    <${Note} error=${said[0]}>${last && !axes.length && text.empty}<//>
+    ${axes.length > 0 && html`<div class="charts">${charts.map(({ name, series }) => html`<${Curve} key=${name} series=${series} xName=${text.axes[by]} logY=${name === 'loss' && state.log}
+      height=${name === 'loss' ? 300 : 190} label=${text.charts[name] ?? text.chart(name)} zoom=${state.zoom?.split(',').map(Number)}
+      onZoom=${(ends) => set({ zoom: ends?.map((end) => Number(end.toPrecision(6))).join() })} />`)}</div>`}
+    ${last && html`<${Samples} run=${last} state=${state} set=${set} />`}
+  </section>`;
+}
+
+export function code({ shown }) {
+  return `import json\n\nfor run in [${shown.chosen.map((run) => literal(run.folder)).join(', ')}]:\n    for row in map(json.loads, open(f"{run}/metrics.jsonl")):\n        print(run, row)\n`;
+}
+
+export function csv({ shown }) {
+  return [['figure', 'run', shown.by, 'value'], ...shown.charts.flatMap(({ name, series }) => series.flatMap((one) =>
+    one.values.map((value, i) => [name, one.name, one.x[i], value]).filter((row) => row[3] !== undefined)))];
+}
