@@ -20,7 +20,10 @@ from heedful.studio.writing import write
 
 TEXT = "Their small cat was a fast animal."
 CARD = ("task", "architecture", "parameters", "best")
-LIKE_PAGES = {"write": {"max_new_tokens": 60}, "search": {"beam": 4, "max_new_tokens": 60}}  # their options
+LIKE_PAGES: dict[str, dict[str, Any]] = {  # the options that they send at first
+    "write": {"max_new_tokens": 60},
+    "search": {"beam": 4, "length_alpha": 0.6, "beam_groups": 1, "max_new_tokens": 60, "stopping": "heuristic"},
+}
 MEASURES = ("weight", "norm", "zeroing", "gradient")
 TENSORS = ("weights", "scores", "q", "k", "v", "allowed", *KEPT)
 
