@@ -1,0 +1,25 @@
+/** The texts of the Search page. */
+
+export const text = {
+  title: 'Search',
+  sees: 'Which heads follow a pattern over many texts: the share of their attention that does, beside the share with shuffled keys.',
+  whyText: 'One picture of one sentence can mislead. Over many texts a head shows whether it follows a pattern, and where it does not.',
+  lecture: 'What does BERT look at? Some heads attend to fixed offsets, some to syntax (Clark et al. 2019).',
+  pattern: 'Pattern',
+  patterns: { offset: 'the token k places on', first: 'the first token', same: 'an earlier same token', 'after-same': 'the token after an earlier same one',
+    class: 'from class to class', gold: 'the gold alignment', parent: 'the word it depends on', child: 'a word that depends on it' },
+  offset: 'k',
+  classes: [['words', 'words'], ['marks', 'punctuation and special'], ['any', 'any']],
+  from: 'From',
+  to: 'To',
+  start: 'Search',
+  table: 'Heads that follow the pattern',
+  idle: 'Choose a pattern and start the search.',
+  nowhere: 'The pattern does not occur in these texts.',
+  on: (one) => `${one.samples} texts (${one.source})`,
+  columns: { head: 'head', share: 'share', low: '95 % from', high: 'to', baseline: 'shuffled' },
+  shareFrom: 'mean weight that its queries give to the keys of the pattern; shuffled: the same with the allowed keys shuffled',
+  most: (head) => `Where ${head} does it most`,
+  least: 'Where it does it least',
+  open: 'Opens the Heads page with this text.',
+};
