@@ -1,7 +1,7 @@
 """Every page opens on every kind of model, or says why it has nothing to show."""
 
 import pytest
-from helpers.studio_browser import PAGES, sentence_of, settle, show
+from helpers.studio_browser import PAGES, Opener, sentence_of, settle, show
 from helpers.studio_cases import local_studio
 
 pytestmark = pytest.mark.browser
@@ -28,6 +28,16 @@ def test_a_model_without_attention_has_no_heads_to_show(studio, open_page, name)
     page = open_page(studio)
     show(page, name, studio, run=studio.id("lstm"))
     assert sentence_of(page) == "This lstm has no attention, so there are no heads to show."
+
+
+def test_a_text_that_is_too_long_for_a_model_is_refused_in_a_sentence(studio, browser):
+    """The studio answers with an error, so the page is not watched for those."""
+    opener = Opener(browser)
+    page = opener(studio)
+    show(page, "heads", studio, run=studio.id("gpt2"), text="the cat sat " * 40)
+    told = page.locator("main .note.error").inner_text()
+    opener.close()
+    assert "tokens" in told and "41" in told and "Error" not in told, told
 
 
 @pytest.fixture(scope="module")
