@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import lru_cache
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..bench.machine import copy_rate, finished, memory_of, product_rate
+from ..bench.table import NOTHING, rate, size
 from ..compare.cost import LiveMemory
 from ..errors import BadInput
 from ..inside.costs import (
@@ -28,8 +29,10 @@ from ..inside.costs import (
     seconds,
     sizes_of,
 )
+from ..inside.costs.estimate import PRECISIONS
 from ..inside.costs.models import FROZEN
 from ..inside.costs.part import Part
+from ..inside.costs.sizes import pairs_share
 from ..inside.drawing import drawing
 from ..models import family
 from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder
@@ -42,6 +45,7 @@ from .tracing import over
 
 LENGTH = 32  # tokens, unless the request says how many
 MOST_FLOPS = 2e12  # of a step that is measured
+POINTS = 40  # of the curve of shares
 TIMED = 5  # steps whose median is told
 SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices that are multiplied
 COPIED = {"cpu": 1 << 27, "cuda": 1 << 31}  # bytes
@@ -80,8 +84,13 @@ def bones(architecture: str, config: Any) -> Any:
 
 
 @lru_cache(64)
-def crossover_of(architecture: str, config: Any) -> int | None:
-    return crossover(bones(architecture, config))
+def crossover_of(architecture: str, config: Any) -> tuple[int | None, list[int], list[float]]:
+    """The crossover of a model, and the share of FLOPs between queries and keys at lengths around it."""
+    network = bones(architecture, config)
+    beyond = crossover(network)
+    far = 3 * (beyond or 2**12)
+    lengths = [max(1, far * point // POINTS) for point in range(POINTS + 1)]
+    return beyond, lengths, [pairs_share(network, length) for length in lengths]
 
 
 def costs_of(network: Any, given: Given) -> Costs:
@@ -98,23 +107,139 @@ def within(number: int, least: int, most: int | None) -> int:
 
 def further(model: Model, config: Any, network: Any, found: Costs, given: Given) -> dict[str, Any]:
     """What only the page of costs shows: sizes to change, formulas, the crossover, batches, seconds."""
-    sizes = sizes_of(config)
-    shape = (found.length, found.source_length, found.precision)
-    told: dict[str, Any] = {
-        "sizes": [
-            {"name": name, "value": getattr(config, name), "choices": one.choices, "about": one.help}
-            for name, one in sizes.items()
-        ],
-        "formulas": memory_formulas(found),
-        "crossover": crossover_of(model.architecture, config),
-        "largest": {
-            use: largest_batch(network, given["room"], *shape, use) for use in ("training", "inference")
-        },
+    beyond, lengths, shares = crossover_of(model.architecture, config)
+    groups = groups_of(network, found, given)
+    return {
+        "fields": fields_of(config, network, found, given["room"]),
+        "rows": [row for part in found.whole.parts for row in rows_of(part, 0)],
+        "crossover": beyond,
+        "crossing": crossing(beyond, found),
+        "curve": {"lengths": lengths, "shares": shares},
+        "groups": groups,
+        "table": table_of(found, groups),
+        "code": code_of(model, found, given.get("config") or {}),
     }
+
+
+def crossing(beyond: int | None, found: Costs) -> dict[str, str]:
+    """Where attention begins to cost most, in a sentence."""
+    first = f"From {beyond:,} tokens on" if beyond else "At no length"
+    share = 100 * found.pairs / max(1, found.whole.flops)
+    return {
+        "text": f"{first}, n² costs more than all the rest; here it is {share:.1f} %.",
+        "from": "the least length at which half of all FLOPs are between queries and keys; "
+        "a source is taken to be as long",
+    }
+
+
+def fields_of(config: Any, network: Any, found: Costs, room: int) -> list[dict[str, Any]]:
+    """What can be chosen. slide: the least and greatest of a number on a slider."""
+    own, other = lengths_of(network)
+    rooms = [f"{size} GiB" for size in sorted({*ROOMS, room // 2**30})]
+    fields = [
+        field("length", found.length, "tokens of a text", slide=[own[0], own[1] or FAR]),
+        field("batch", found.batch, "texts", slide=[1, 4096]),
+        field("precision", found.precision, "of matrix products", tuple(PRECISIONS)),
+        field("memory", f"{room // 2**30} GiB", "of the device", rooms),
+    ]
+    if other is not None:
+        ends = [other[0], other[1] or FAR]
+        fields.insert(1, field("source_length", found.source_length, "tokens of a source", slide=ends))
+    fields = [one for one in fields if not one["slide"] or one["slide"][0] < one["slide"][1]]
+    return fields + [
+        field(name, getattr(config, name), one.help, one.choices)
+        for name, one in sizes_of(config).items()
+        if name != "context" or own[1] is not None  # else nothing depends on it
+    ]
+
+
+def field(name: str, value: Any, about: str, choices: Any = (), slide: Any = ()) -> dict[str, Any]:
+    return {"name": name, "value": value, "about": about, "choices": choices, "slide": slide}
+
+
+def rows_of(part: Part, depth: int) -> list[dict[str, Any]]:
+    """A part and those inside it, one row each; those without parameters and FLOPs are left out."""
+    if not (part.parameters or part.flops):
+        return []
+    own = {"depth": depth, "name": part.name, "parameters": part.parameters, "flops": part.flops}
+    said = f"{part.detail}: " if part.detail else ""
+    own |= {"pairs": part.pairs, "from": f"{said}{part.parameters:,} parameters; FLOPs = {formula_of(part)}"}
+    return [own, *(row for one in part.parts for row in rows_of(one, depth + 1))]
+
+
+def formula_of(part: Part) -> str:
+    if part.parts:
+        return "the sum of its parts"
+    return part.formula or ("as counted by torch" if part.flops else "0")
+
+
+def groups_of(network: Any, found: Costs, given: Given) -> list[dict[str, Any]]:
+    """Bars of memory with the largest batch that fits, and of seconds where the rates are known."""
+    shape = (found.length, found.source_length, found.precision)
+    groups: list[dict[str, Any]] = []
+    for use, names in USES.items():
+        most = largest_batch(network, given["room"], *shape, use)
+        said = "" if most is None else f"Largest batch that fits: {most:,}"
+        bars = memory_bars(found, use, names)
+        groups.append({"name": TITLES[use], "items": bars, "largest": most, "said": said})
     if given.get("flops_rate") and given.get("bandwidth"):
-        predicted = seconds(found, given["flops_rate"], given["bandwidth"])
-        told["seconds"] = {name: asdict(figure) for name, figure in predicted.items()}
-    return told
+        predicted = seconds(found, given["flops_rate"], given["bandwidth"]).items()
+        items = [bar(TIMES[name], one.value, duration(one.value), one.formula) for name, one in predicted]
+        groups.append({"name": "Predicted time", "items": items, "largest": None, "said": ""})
+    return groups
+
+
+def table_of(found: Costs, groups: list[dict[str, Any]]) -> list[list[Any]]:
+    """All numbers as a table: every part, then the bars."""
+    rows = [row for part in found.whole.parts for row in rows_of(part, 0)]
+    names = ("depth", "name", "parameters", "flops", "pairs")
+    bars = [[group["name"], one["name"], one["value"]] for group in groups for one in group["items"]]
+    return [[*names], *([row[name] for name in names] for row in rows), *bars]
+
+
+def code_of(model: Model, found: Costs, sizes: dict[str, Any]) -> str:
+    """The Python that gives the same numbers."""
+    return f"""import heedful
+from heedful.inside.costs import changed, costs, crossover
+from heedful.models.base.skeleton import skeleton
+
+loaded = heedful.load({str(model.folder)!r})
+model = skeleton(loaded.architecture, changed(loaded.config, {sizes!r}))
+found = costs(model, {found.batch}, {found.length}, {found.source_length}, {found.precision!r})
+found.parameters, found.whole.flops, found.pairs, found.memory, crossover(model)
+"""
+
+
+FAR = 2**14  # tokens: where a slider ends, unless the model has an end of its own
+ROOMS = (4, 8, 16, 24, 40, 80)  # GiB
+USES = {
+    "training": ("weights", "gradients", "optimizer", "copies", "activations", "logits"),
+    "inference": ("weights", "cache"),
+}
+TITLES = {"training": "Memory to train", "inference": "Memory to use"}
+TIMES = {"forward": "forward pass", "training": "training step", "token": "decoded token"}
+
+
+def memory_bars(found: Costs, use: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Bytes by kind, and their sum."""
+    memory, formulas = dict(found.memory), memory_formulas(found)
+    if use == "inference":  # in the precision of the matrix products
+        memory["weights"] = memory["inference"] - memory["cache"]
+        formulas["weights"] = formulas["inference"].removesuffix(" + cache")
+    bars = [bar(name, memory[name], size(memory[name]), formulas[name]) for name in names if memory[name]]
+    return [*bars, bar("together", memory[use], size(memory[use]), formulas[use])]
+
+
+def bar(name: str, value: float, text: str, formula: str) -> dict[str, Any]:
+    return {"name": name, "value": value, "text": text, "from": formula}
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
 
 
 def costs_json(found: Costs, config: Any) -> dict[str, Any]:
@@ -139,10 +264,8 @@ def costs_json(found: Costs, config: Any) -> dict[str, Any]:
 def part_json(part: Part, shapes: Shapes, shell: str = "") -> dict[str, Any]:
     shell = part.name if part.name in ("encoder", "decoder") else shell
     own = {"name": part.name, "detail": part.detail, "count": part.count, "parameters": part.parameters}
-    own |= {"flops": part.flops, "pairs": part.pairs, "kept": part.kept, "formula": part.formula}
+    own |= {"flops": part.flops, "pairs": part.pairs, "kept": part.kept}
     own |= {"shapes": shapes.of(part.name, shell)}
-    if part.parts:
-        own["formula"] = ""  # the sum of those below
     return own | {"parts": [part_json(one, shapes, shell) for one in part.parts]}
 
 
@@ -176,7 +299,12 @@ def calibrate(model: Model, given: Given, blob: bytes) -> Work:
     kind = device_of(model).type
     flops_rate = product_rate(SIDE[kind], kind, DTYPES[given.get("precision", "fp32")])
     yield {"progress": {"done": 1, "total": 2}}
-    yield over({"flops_rate": flops_rate, "bandwidth": copy_rate(COPIED[kind], kind), "device": kind})
+    bandwidth = copy_rate(COPIED[kind], kind)
+    rows = [
+        {"text": rate(flops_rate, "FLOP/s"), "from": "median over a second: a product of large matrices"},
+        {"text": rate(bandwidth, "B/s"), "from": "median over a second: a copy in memory, read and written"},
+    ]
+    yield over({"flops_rate": flops_rate, "bandwidth": bandwidth, "device": kind, "rows": rows})
 
 
 def device_of(model: Model) -> torch.device:
@@ -207,12 +335,25 @@ def verify(model: Model, given: Given, blob: bytes) -> Work:
         step.make()
         spans.append(finished(device.type) - began)
         yield None
-    rows = {
-        "FLOPs": [3 * found.whole.flops, flops],
-        "bytes": [found.memory["training"], memory],
-        "seconds": [predicted_seconds(found, given), statistics.median(spans)],
-    }
-    yield over({"rows": rows, "batch": found.batch, "length": found.length, "steps": TIMED})
+    expected, took = predicted_seconds(found, given), statistics.median(spans)
+    rows = [
+        compared("FLOPs", 3 * found.whole.flops, flops, lambda x: rate(x, ""), COUNTED),
+        compared("memory", found.memory["training"], memory, size, "tensors alive at once, at most"),
+        compared("time", expected, took, duration, f"median of {TIMED} steps"),
+    ]
+    yield over({"rows": rows, "batch": found.batch, "length": found.length})
+
+
+COUNTED = "counted by torch, which does not see into fused LSTM kernels"
+
+
+def compared(
+    name: str, predicted: float | None, measured: float, text: Callable[[Any], str], how: str
+) -> dict[str, Any]:
+    """A line of the table: both numbers, and as people read them."""
+    before = NOTHING if predicted is None else text(predicted)
+    said = f"{name}: {before} predicted, {text(measured)} measured"
+    return {"name": name, "predicted": predicted, "measured": measured, "text": said, "from": how}
 
 
 def predicted_seconds(found: Costs, given: Given) -> float | None:
