@@ -89,8 +89,13 @@ def attends(model: Model) -> bool:
 
 def show_positions(model: Model, given: Given, blob: bytes) -> Work:
     """How order enters the model, as tables."""
-    found = positions(model.loaded, given["length"])
-    yield over({"positions": [one.as_json() for one in found]})
+    trained = getattr(model.recipe.data, "max_length", None) if model.own and model.recipe else None
+    how = {"base": given.get("base"), "trained": trained}
+
+    def found() -> dict[str, Any]:
+        return {"positions": [one.as_json() for one in positions(model.loaded, given["length"], **how)]}
+
+    yield over(or_refused(found))
 
 
 def alignment(traces: Traces) -> Method:

@@ -122,6 +122,7 @@ class PositionsRequest:
 
     run: RunId
     length: Annotated[int, Range(2, 512), "positions"] = 48
+    base: Annotated[float | None, Range(2, 1e9), "of the frequencies, instead of the model's own"] = None
 
 
 @dataclass(frozen=True, kw_only=True)

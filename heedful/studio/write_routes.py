@@ -92,7 +92,8 @@ async def search(studio: Studio, request: Request) -> Response:
 async def positions(studio: Studio, request: Request) -> Response:
     """How order enters a model, as tables."""
     asked = await asked_for(PositionsRequest, studio.service, request)
-    event = await studio.service.result(await studio.worker(asked.run), "positions", {"length": asked.length})
+    given = {"length": asked.length, "base": asked.base}
+    event = await studio.service.result(await studio.worker(asked.run), "positions", given)
     return JSONResponse(event["result"])
 
 

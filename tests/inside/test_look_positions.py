@@ -93,6 +93,40 @@ def test_a_wide_table_is_thinned_by_pairs():
     assert "one pair in 5" in order.sheets[0].across
 
 
+def test_products_by_offset_are_those_of_the_table():
+    loaded = imported("gpt2")
+    (order,) = positions(loaded, 7)
+    table = loaded.model.inputs.position.table.detach()[:7].double()
+    for k in range(7):
+        products = [float(table[i] @ table[i - k]) for i in range(k, 7)]
+        found = order.similarity
+        assert found.mean[k] == pytest.approx(sum(products) / len(products))
+        assert (found.low[k], found.high[k]) == pytest.approx((min(products), max(products)))
+    assert order.rotations is None and order.trained == 41
+    assert all(order.similarity is None for order in positions(imported("t5")))
+
+
+@pytest.mark.parametrize("name", ["transformer", "llama"])
+def test_an_offset_is_a_rotation_of_each_pair(name):
+    (order,) = positions(imported(name), 9)
+    turns = order.rotations
+    assert max(turns.errors) < 1e-6 and len(turns.errors) == 9
+    matrices = turns.matrices(4)
+    torch.testing.assert_close(matrices @ turns.matrices(2), turns.matrices(6))
+    position = Sinusoidal(2 * len(turns.frequencies), layout="interleaved")
+    table = position.encode(torch.arange(9)).unflatten(-1, (-1, 2)).flip(-1)  # cosine, sine
+    torch.testing.assert_close((matrices @ table[:5, ..., None])[..., 0], table[4:])
+
+
+def test_another_base_changes_the_numbers_and_not_the_model():
+    loaded = imported("transformer")
+    (own,), (other,) = positions(loaded, 6), positions(loaded, 6, base=50.0, trained=4)
+    assert (own.base, other.base, other.trained) == (10000.0, 50.0, 4)
+    expected = Sinusoidal(12, layout="halves", base=50.0).encode(torch.arange(6)).float()
+    torch.testing.assert_close(torch.tensor(other.sheets[0].numbers), expected)
+    assert positions(loaded, 6)[0] == own
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "transformer"])
 def test_positions_of_every_family_fit_paper_and_terminal(name):
     found = positions(imported(name))

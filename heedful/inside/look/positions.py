@@ -4,8 +4,9 @@ scores."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from ...interop.loaded import Loaded
 from ...models.base.shells import Decoder
 from ...parts.blocks import Block
 from ...parts.multihead import MultiHeadAttention
-from ...parts.positions.absolute import Absolute, Concatenated, Sinusoidal
+from ...parts.positions.absolute import Absolute, Concatenated, Sinusoidal, frequencies
 from ...parts.positions.base import NoPosition, Position
 from ...parts.positions.relative import ALiBi, T5Buckets
 from ...parts.positions.rotary import PartialRotary, Rotary
@@ -32,6 +33,32 @@ SHADES = "·░▒▓█"  # from the most negative to the most positive
 
 
 @dataclass(frozen=True)
+class OffsetScores:
+    """The product of two positions by their offset 0, 1, ...: its mean, least and greatest over the pairs."""
+
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+@dataclass(frozen=True)
+class Rotations:
+    """An offset of k positions turns each pair of coordinates by k times its frequency.
+
+    errors: for k = 0, 1, ..., the largest distance of a pair of the model from the turned one.
+    """
+
+    frequencies: list[float]
+    errors: list[float]
+
+    def matrices(self, k: int) -> Tensor:
+        """[P, 2, 2]: the rotation of each pair by an offset of k."""
+        angles_P = k * torch.tensor(self.frequencies, dtype=torch.float64)
+        cos_P, sin_P = angles_P.cos(), angles_P.sin()
+        return torch.stack([torch.stack([cos_P, -sin_P], -1), torch.stack([sin_P, cos_P], -1)], -2)
+
+
+@dataclass(frozen=True)
 class PositionLook:
     """How order enters one part of a model."""
 
@@ -39,6 +66,10 @@ class PositionLook:
     kind: str
     told: str  # in a sentence
     sheets: list[Sheet]
+    similarity: OffsetScores | None = None  # of tables and rotations
+    rotations: Rotations | None = None  # of sinusoids and rotary positions
+    base: float | None = None  # of their frequencies
+    trained: int | None = None  # positions that training can have seen
 
     def text(self, width: int = 100) -> str:
         """For a terminal: what it is, and its first table as shades from the lowest number to the highest."""
@@ -69,7 +100,13 @@ class PositionLook:
             }
             for s in self.sheets
         ]
-        return {"where": self.where, "kind": self.kind, "meaning": self.told, "tables": tables}
+        more = {name: one and asdict(one) for name, one in self.by_offset().items()}
+        told = {"where": self.where, "kind": self.kind, "meaning": self.told, "tables": tables}
+        return told | {"base": self.base, "trained": self.trained} | more
+
+    def by_offset(self) -> dict[str, Any]:
+        """What depends on the offset of two positions."""
+        return {"similarity": self.similarity, "rotations": self.rotations}
 
 
 def signed(share: float) -> str:
@@ -77,8 +114,14 @@ def signed(share: float) -> str:
     return SHADES[round((share + 1) / 2 * (len(SHADES) - 1))]
 
 
-def positions(loaded: Loaded, length: int = LENGTH) -> list[PositionLook]:
-    """Every way in which order enters a model; for each, tables of numbers."""
+def positions(
+    loaded: Loaded, length: int = LENGTH, *, base: float | None = None, trained: int | None = None
+) -> list[PositionLook]:
+    """Every way in which order enters a model; for each, tables of numbers.
+
+    length: how many positions. base: of the frequencies, instead of the model's own. trained: tokens of the
+    longest text in training; by default the context of the model.
+    """
     check_length(length)
     shells: dict[Any, list[str]] = {}
     first: dict[Any, tuple[str, Position, bool]] = {}
@@ -89,10 +132,25 @@ def positions(loaded: Loaded, length: int = LENGTH) -> list[PositionLook]:
             shells.setdefault(key, [])
             if shell not in shells[key]:
                 shells[key].append(shell)
-    return [
-        order_of(place + of_shells(shells[key]), position, causal, length, loaded.model)
-        for key, (place, position, causal) in first.items()
-    ]
+    trained = trained or getattr(loaded.config, "context", None)
+    found = []
+    for key, (place, position, causal) in first.items():
+        where, shown = place + of_shells(shells[key]), rebased(position, base)
+        order = order_of(where, shown, causal, length, loaded.model)
+        longest = getattr(position, "longest", None)
+        found.append(replace(order, trained=min((n for n in (trained, longest) if n), default=None)))
+    return found
+
+
+def rebased(position: Position, base: float | None) -> Position:
+    """The same position with frequencies of another base, where it has frequencies."""
+    if isinstance(position, PartialRotary):
+        return PartialRotary(cast(Rotary, rebased(position.rotary, base)))
+    if base is None or not isinstance(position, Sinusoidal | Rotary):
+        return position
+    found = copy(position)
+    found.base = base
+    return found
 
 
 def check_length(length: int) -> None:
@@ -175,7 +233,34 @@ def absolute(
     table = Sheet("the table", drawn_TC.tolist(), "positions", across)
     alike_TT = (unit_TD @ unit_TD.T).tolist()
     alike = Sheet("how alike positions are (cosine)", alike_TT, "positions", "position")
-    return PositionLook(where, kind, told, [table, alike])
+    scores = by_offset(table_TD.double() @ table_TD.double().T)
+    if not isinstance(encoding, Sinusoidal):
+        return PositionLook(where, kind, told, [table, alike], scores)
+    w = frequencies(encoding.width, encoding.kind, encoding.base)
+    turned = rotations(pairs_of(table_TD, encoding.layout).flip(-1), w)  # cosine first
+    return PositionLook(where, kind, told, [table, alike], scores, turned, encoding.base)
+
+
+def by_offset(products_TT: Tensor) -> OffsetScores:
+    """Mean, least and greatest along each diagonal, from the main one down."""
+    diagonals = [products_TT.diagonal(-k) for k in range(len(products_TT))]
+    rows = ([float(summary(one)) for one in diagonals] for summary in (torch.mean, torch.min, torch.max))
+    return OffsetScores(*rows)
+
+
+def pairs_of(x_TD: Tensor, layout: str) -> Tensor:
+    """[T, P, 2]: the coordinates that turn together."""
+    return x_TD.unflatten(-1, (-1, 2)) if layout == "interleaved" else x_TD.unflatten(-1, (2, -1)).mT
+
+
+def rotations(pairs_TP2: Tensor, w_P: Tensor) -> Rotations:
+    """How well turned pairs, as complex numbers, meet those of later positions."""
+    z_TP = torch.view_as_complex(pairs_TP2.double().contiguous())
+    errors = [
+        float((z_TP[k:] - z_TP[: len(z_TP) - k] * torch.exp(1j * k * w_P)).abs().max())
+        for k in range(len(z_TP))
+    ]
+    return Rotations(w_P.tolist(), errors)
 
 
 def thinned(table_TD: Tensor, columns: int) -> tuple[Tensor, int]:
@@ -198,7 +283,9 @@ def rotary(where: str, position: Rotary, length: int) -> PositionLook:
     told += "by position times frequency"
     cosines = Sheet("cosine of the angle", angles_TP.cos().tolist(), "positions", "pair of dimensions")
     alike = Sheet("q·k of equal vectors", alike_TT.tolist(), "queries", "position of the key")
-    return PositionLook(where, "rotary", told, [cosines, alike])
+    ones_TK = position.rotate(torch.ones(1, 1, length, position.width), torch.arange(length))[0, 0]
+    turned = rotations(pairs_of(ones_TK, position.layout), w)
+    return PositionLook(where, "rotary", told, [cosines, alike], by_offset(alike_TT), turned, position.base)
 
 
 def bias(where: str, position: ALiBi | T5Buckets, causal: bool, far: int = FAR) -> PositionLook:
