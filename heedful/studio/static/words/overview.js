@@ -11,9 +11,9 @@ export const text = {
   source: 'Source tokens',
   model: 'model',
   total: (parameters, flops) => `${parameters} parameters, ${flops} FLOPs for this length`,
-  repeated: (n) => `${n} times`,
-  from: (name, detail, parameters, flops) => `${name}${detail ? ` (${detail})` : ''}: ${parameters} parameters, `
-    + `${flops} FLOPs; counted from the shapes of its weights and of the text`,
+  from: (part, parameters, flops) => `${part.name}${part.detail ? ` (${part.detail})` : ''}: ${part.shapes ? `${part.shapes}; ` : ''}${parameters} parameters, ${flops} FLOPs`,
+  norm: 'norm',
+  wave: 'positions enter here',
   norms: { 'pre-norm': 'norm before each layer', 'post-norm': 'norm after each sum', sandwich: 'norm before and after each layer', parallel: 'attention and feed-forward side by side' },
   added: (name) => `${name} positions, added to the embeddings`,
   scored: (name) => `${name} positions, inside the attention`,
@@ -22,5 +22,5 @@ export const text = {
   check: 'Check this model',
   checking: (n) => `${n} checks made…`,
   verdicts: { ok: 'passed', warn: 'worth knowing', fail: 'failed', 'not checked': 'not checked' },
-  step: 'Step through this attention',
+  step: (layer) => `Step through it in layer ${layer}`,
 };
