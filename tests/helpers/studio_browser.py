@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ from heedful.runs import trainer
 from heedful.studio import static_files
 from helpers import runs, tiny
 from helpers.look_cases import saved
+from helpers.serve_cases import ROOT
 from helpers.studio_cases import StudioClient
 from helpers.tokenizer_cases import byte_level
 
@@ -101,7 +104,8 @@ class Noted:
 
     def all(self, page: Any) -> list[str]:
         """Everything so far, with what the policy of the page refused."""
-        return [*self.found, *page.evaluate("globalThis.seen?.violations ?? []")]
+        refused = [] if page.is_closed() else page.evaluate("globalThis.seen?.violations ?? []")
+        return [*self.found, *refused]
 
 
 @dataclass
@@ -184,6 +188,25 @@ def bytes_sent(page: Any) -> Callable[[], int]:
     session.on("Network.dataReceived", lambda event: sizes.append(event["encodedDataLength"]))
     session.on("Network.responseReceived", lambda event: sizes.append(event["response"]["encodedDataLength"]))
     return lambda: sum(sizes)
+
+
+@contextmanager
+def studio_process(*arguments: str, log: Path) -> Iterator[tuple[StudioClient, subprocess.Popen[str]]]:
+    """`heedful studio` as people start it: a process of its own, and one for each model."""
+    command = [sys.executable, "-m", "heedful", "studio", *arguments, "--no-open"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, env=environment, text=True) as child,
+    ):
+        try:
+            assert child.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]+)", child.stdout.readline())
+            assert found is not None, log.read_text()
+            yield StudioClient(int(found[1]), None, headers={"authorization": f"Bearer {found[2]}"}), child
+        finally:
+            child.terminate()
+            child.wait(30)
 
 
 # Models
