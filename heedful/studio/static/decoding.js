@@ -16,6 +16,7 @@ const OPTIONS = {
   beam: ['Width of the beam', 1, 8, 1, 4],
   length_alpha: ['Length penalty α', 0, 2, 0.1, 0.6],
   beam_groups: ['Groups', 1, 4, 1, 1],
+  diversity_penalty: ['Penalty between groups', 0, 3, 0.1, 0.5],
 };
 
 export function optionsOf(names, { state, about }) {

@@ -1,5 +1,5 @@
 /** A tree that grows to the right, one column a step: text in nodes, thickness of an edge = probability. */
-import { html } from '../html.js';
+import { hooks, html } from '../html.js';
 
 const [WIDE, TALL] = [112, 26];
 
@@ -30,13 +30,15 @@ export function treeLayout(nodes) {
  */
 export function Tree({ nodes, label, onPick }) {
   const { places, width, height } = treeLayout(nodes);
+  const box = hooks.useRef(null);
+  hooks.useEffect(() => { box.current.scrollLeft = width; }, [width]); // the last step is in view
   const edges = nodes.filter((node) => places.has(node.before)).map((node) => {
     const [from, to] = [places.get(node.before), places.get(node.id)];
     const [x0, x1] = [from.x + WIDE - 26, to.x - 2];
     const d = `M${x0} ${from.y} C${x0 + 12} ${from.y} ${x1 - 12} ${to.y} ${x1} ${to.y}`;
     return html`<path key=${node.id} d=${d} class=${node.faint ? 'faint' : ''} stroke-width=${0.75 + 5 * node.probability} />`;
   });
-  return html`<div class="tree" tabindex="0" role="region" aria-label=${label}>
+  return html`<div class="tree" tabindex="0" role="region" aria-label=${label} ref=${box}>
     <div class="tree-box" style=${{ width: `${width}px`, height: `${height}px` }}>
       <svg width=${width} height=${height} aria-hidden="true">${edges}</svg>
       ${nodes.map((node) => {
