@@ -1,5 +1,7 @@
 """Who may speak to the studio: only its own page, with the token, under its own name."""
 
+import socket
+
 import pytest
 from helpers.studio_cases import StudioClient
 
@@ -44,9 +46,87 @@ def test_other_hosts_are_refused_on_every_route(studio, routes, host):
     assert {send(studio, method, path, host=named) for method, path in routes} == {403}
 
 
+def raw(port: int, *lines: str) -> int:
+    """The status of an answer to lines as they are: a client would put them in order. 0: none came."""
+    with socket.create_connection(("127.0.0.1", port), 30) as connection:
+        connection.sendall("\r\n".join((*lines, "connection: close", "", "")).encode("latin-1"))
+        answer = connection.makefile("rb").readline().split()
+    return int(answer[1]) if len(answer) > 1 else 0
+
+
+@pytest.mark.parametrize(
+    ("form", "hosts"),
+    [
+        ("{} {} HTTP/1.0", ()),  # HTTP/1.0 needs none
+        ("{} {} HTTP/1.1", ()),
+        ("{} {} HTTP/1.1", ("127.0.0.1:{}", "evil.test")),
+        ("{} {} HTTP/1.1", ("evil.test", "127.0.0.1:{}")),
+        ("{} {} HTTP/1.1", ("127.0.0.1:{}", "127.0.0.1:{}")),
+        ("{} http://evil.test{} HTTP/1.1", ("evil.test",)),
+        ("{} http://127.0.0.1{} HTTP/1.1", ("evil.test",)),
+    ],
+)
+def test_no_host_two_hosts_and_whole_addresses_are_refused_on_every_route(studio, routes, form, hosts):
+    named = [f"host: {host.format(studio.port)}" for host in hosts]
+    key = f"authorization: Bearer {studio.studio.key}"
+    for method, path in routes:
+        body = ("content-type: application/json", "content-length: 0") if method != "GET" else ()
+        assert raw(studio.port, form.format(method, path), *named, key, *body) in (400, 403), (method, path)
+
+
+def test_a_forwarded_name_is_not_believed(studio, routes):
+    forwarded = {"x_forwarded_host": f"127.0.0.1:{studio.port}", "forwarded": f"host=127.0.0.1:{studio.port}"}
+    for method, path in routes:
+        assert send(studio, method, path, host="evil.test", **forwarded) == 403, path
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "LocalHost:{}", "[::1]:{}"])
+def test_the_studio_goes_by_the_names_of_this_machine(studio, host):
+    assert studio.get("/api/runs", host=host.format(studio.port)).status == 200
+    assert studio.get("/", host=host.format(studio.port)).status == 200
+
+
 @pytest.mark.parametrize("headers", FOREIGN)
 def test_pages_of_other_sites_reach_no_route(studio, routes, headers):
+    before = state(studio)
     assert {send(studio, method, path, **headers) for method, path in routes} == {403}
+    assert state(studio) == before
+
+
+def state(studio: StudioClient) -> tuple:
+    """What a request may change."""
+    kept = studio.studio
+    jobs = [(job.id, job.state) for job in kept.jobs.found.values()]
+    return jobs, list(kept.traces), sorted(kept.service.workers)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test", "http://127.0.0.1:{}", ""])
+def test_nothing_speaks_websocket(studio, routes, origin):
+    upgrade = (
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    named = (f"origin: {origin.format(studio.port)}",) if origin else ()
+    host, key = f"host: 127.0.0.1:{studio.port}", f"authorization: Bearer {studio.studio.key}"
+    before = state(studio)
+    for path in sorted({path for _, path in routes}):
+        for more in ((), (key,)):
+            lines = (f"GET {path} HTTP/1.1", host, "connection: upgrade", *upgrade, *named, *more)
+            assert raw(studio.port, *lines) != 101, path
+    assert state(studio) == before
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "PATCH", "TRACE", "HEAD"])
+def test_other_methods_change_nothing_and_allow_nothing(studio, routes, method):
+    before = state(studio)
+    asks = {"access_control_request_method": "POST", "access_control_request_headers": "content-type"}
+    for _, path in routes:
+        for more in ({}, {"origin": "http://evil.test", **asks}):
+            reply = studio.send(method, path, None, more)
+            assert not any(name.startswith("access-control") for name in reply.headers), path
+            assert not more or reply.status == 403, path
+    assert state(studio) == before
 
 
 def test_a_simple_request_of_another_page_writes_nothing(studio, routes):
@@ -88,7 +168,15 @@ def test_the_link_leaves_a_cookie_that_scripts_and_other_sites_do_not_see(studio
     assert value == f"heedful_{studio.port}={studio.studio.key}"
     assert sorted(flag.lower() for flag in flags) == ["httponly", "path=/", "samesite=strict"]
     assert stranger.get("/api/runs", cookie=value).status == 200
-    assert stranger.get("/api/runs", cookie=value.replace(str(studio.port), "1")).status == 401
+    name = f"heedful_{studio.port}"
+    for wrong in (
+        value.replace(str(studio.port), "1"),  # of a studio on another port
+        f"{name}=stale-token-of-the-last-start-x",
+        f"{name}=; {value}",  # a second one, planted by another site
+        f"{value}; {value}",
+        value.upper(),
+    ):
+        assert stranger.get("/api/runs", cookie=wrong).status == 401, wrong
 
 
 def test_a_ticket_works_once(studio):
