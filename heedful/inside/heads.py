@@ -174,6 +174,7 @@ class HeadTable:
             "samples": len(self.samples),
             "unit": self.samples.unit,
             "source": self.samples.source,
+            "sentence": self.sentence,
             "objective": self.objective,
             "measured_in": UNITS[self.objective],
             "by": self.by,
