@@ -96,11 +96,11 @@ export function num(x, digits = 3) {
   if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
   if (x === 0) return '0';
   const size = Math.abs(x);
-  const text =
-    size >= 1e5 || size < 1e-3
-      ? x.toExponential(Math.max(0, digits - 2)).replace(/e(.*)/, (_, power) => ` × 10${raised(power)}`)
-      : x.toFixed(Math.max(0, digits - 1 - Math.max(0, Math.floor(Math.log10(size)))));
-  return text.replace(/-/g, '−');
+  if (size < 1e-3 || size >= 1e5) {
+    return x.toExponential(Math.max(0, digits - 2)).replace(/e(.*)/, (_, power) => ` × 10${raised(power)}`).replace('-', '−');
+  }
+  const text = size >= 10 ** digits ? x.toFixed(0) : String(Number(x.toPrecision(digits)));
+  return text.replace('-', '−');
 }
 
 function raised(power) {
