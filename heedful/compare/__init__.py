@@ -6,6 +6,7 @@ trials.py        every variant with every seed, each in a run folder; what is do
 significance.py  which differences are more than noise
 report.py        the table, as text, CSV and JSON
 plot.py          the picture
+results.py       the result of a folder, for Python and notebooks
 
 The command is heedful/cli/compare.py.
 """

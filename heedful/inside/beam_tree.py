@@ -12,7 +12,8 @@ from typing import Any
 
 from ..decode.beam_fates import FATES, Candidate, way_to
 from .look.drawing import Drawing, heading
-from .look.shapes import FAINT, FRAME, INK, MARGIN, SMALL, Box, Color, Line, TextLabel, color, width_of
+from .look.shapes import FAINT, FRAME, MARGIN, SMALL, Box, Color, Line, TextLabel, color, width_of
+from .look.themes import ink_on
 
 KEPT = ("lives", "ended", "beaten")
 HIGH, GAP, ROOM = 20, 34, 46  # pixels: of a row, between columns, for the number in a node
@@ -113,6 +114,11 @@ class BeamTree:
         """The place of each of the best nodes, from 1."""
         return {node: place for place, node in enumerate(self.best, 1)}
 
+    def marked(self, node: TreeNode) -> str:
+        """A node's token; before it, the place of a best hypothesis that ends there."""
+        rank = self.ranks().get(node.id)
+        return node.text if rank is None else f"{rank}. {node.text}"
+
     # As a picture.
 
     def svg(self) -> str:
@@ -124,7 +130,7 @@ class BeamTree:
         return self.picture().png()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def picture(self) -> Drawing:
         """The tree grows to the right, a column a step; dropped candidates are faint."""
@@ -137,7 +143,7 @@ class BeamTree:
             if node.before >= 0:
                 drawing.add(edge(node, boxes, node.id in on_way))
         for node in self.nodes:
-            drawing.add(*drawn(node, boxes[node.id], node.id in on_way, self.ranks().get(node.id)))
+            drawing.add(*drawn(node, boxes[node.id], node.id in on_way, self.marked(node)))
         low = max((box[1] for box in boxes.values()), default=top) + HIGH + 22
         for line in self.notes():
             drawing.add(TextLabel(MARGIN, low, line, SMALL + 1, fill=FAINT))
@@ -151,7 +157,7 @@ class BeamTree:
         tallest = max((len(some) for some in self.bands()), default=0)
         for step in range(1, self.steps + 1):
             column = self.at_step(step)
-            wide = max((width_of(node.text, SMALL + 1) for node in column), default=0) + ROOM
+            wide = max((width_of(self.marked(node), SMALL + 1) for node in column), default=0) + ROOM
             for group in range(1, self.groups + 1):
                 rows = sorted(
                     (node for node in column if node.group == group), key=lambda n: n.fate not in KEPT
@@ -170,7 +176,7 @@ class BeamTree:
 
     def notes(self) -> list[str]:
         """What stands below the picture."""
-        numbers = "The number in a node is log P so far. A darker node is a likelier token."
+        numbers = "The number in a node is log P so far. The more color, the likelier the token."
         kinds = "Faint: fell off the beam. Reddish: forbidden by a filter. Framed: the best hypothesis."
         answers = [f"{place}. {answer}" for place, answer in enumerate(self.answers, 1)]
         return [numbers, kinds, *answers, *([] if self.reference is None else [self.reference.verdict])]
@@ -198,22 +204,21 @@ def ending(node: TreeNode, ranks: dict[int, int]) -> str:
 
 
 def drawn(
-    node: TreeNode, place: tuple[float, float, float], on_way: bool, rank: int | None
+    node: TreeNode, place: tuple[float, float, float], on_way: bool, word: str
 ) -> list[Box | TextLabel]:
     """A node: its token, and log P of all tokens up to it."""
     left, top, wide = place
     dropped = node.fate not in KEPT
     share = 0.75 * exp(min(0.0, node.log_probability))
     fill = None if dropped else color(share)
-    ink = FAINT if dropped else (255, 255, 255) if share > 0.5 else INK
+    ink = FAINT if fill is None else ink_on(fill)
     stroke = FRAME if on_way else DROPPED.get(node.fate, (150, 150, 150))
     known = f"log P {node.log_probability:.4f}, total {node.total:.4f}, score {node.score:.4f}: {node.fate}"
     box = Box(left, top, wide, HIGH - 4, fill, stroke, 2.0 if on_way else 1.0, f"{node.text}: {known}")
-    mark = f"{rank}. " if rank is not None else ""
     return [
         box,
-        TextLabel(left + 4, top + 12, mark + node.text, SMALL + 1, fill=ink, bold=node.fate == "ended"),
-        TextLabel(left + wide - 4, top + 12, f"{node.total:.2f}", SMALL - 1, "end", fill=ink),
+        TextLabel(left + 4, top + 12, word, SMALL + 1, fill=ink, bold=node.fate == "ended", on=fill),
+        TextLabel(left + wide - 4, top + 12, f"{node.total:z.2f}", SMALL - 1, "end", fill=ink, on=fill),
     ]
 
 

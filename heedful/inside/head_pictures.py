@@ -7,18 +7,31 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..parts.notebooks import both
 from .ablation import HeadName
 from .look.svg import FAMILY, clean
 
 CELL, GAP, LEFT, TOP = 46, 3, 86, 66
 WIDEST = 96  # characters of a line under the picture
-STYLE = """
-.hh{--paper:#fff;--ink:#1a1a1a;--faint:#595959;--more:#b2182b;--less:#2166ac;--edge:#bbb}
-@media (prefers-color-scheme:dark){
-.hh{--paper:#16181d;--ink:#ececec;--faint:#a8acb3;--more:#ff6b6b;--less:#62a8ff;--edge:#555}}
+COLORS = {
+    "paper": ("#ffffff", "#16181d"),
+    "ink": ("#1a1a1a", "#ececec"),
+    "faint": ("#595959", "#a8acb3"),
+    "more": ("#b2182b", "#ff6b6b"),
+    "less": ("#2166ac", "#62a8ff"),
+    "edge": ("#bbbbbb", "#555555"),
+}
+STYLE = (
+    f"""
+.hh{{color-scheme:light dark;{";".join(f"--{name}:{light}" for name, (light, _) in COLORS.items())}}}
+@supports (color:light-dark(#000,#fff)){{
+.hh{{{";".join(f"--{name}:{both(*pair)}" for name, pair in COLORS.items())}}}}}
+"""
+    + """
 .hh .paper{fill:var(--paper)}.hh text{fill:var(--ink)}.hh .faint{fill:var(--faint)}
 .hh .more{fill:var(--more)}.hh .less{fill:var(--less)}.hh .edge{fill:none;stroke:var(--edge)}
 """
+)
 KINDS = {"cross": "cross", "self": "self", "encoder": "encoder"}
 
 
@@ -57,11 +70,11 @@ def head_grid(cells: Sequence[HeadCell], title: str, sentence: str) -> str:
     width = max(LEFT + columns * (CELL + GAP) + 16, 16 + 6.4 * max(map(len, notes)))
     height = y + 24 + 16 * len(notes)
     wide, high = math.ceil(width), math.ceil(height)
-    start = '<svg xmlns="http://www.w3.org/2000/svg"'
+    start, named = '<svg xmlns="http://www.w3.org/2000/svg"', clean(title).replace('"', "&quot;")
     size = f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
     return "\n".join(
         [
-            f'{start} class="hh" role="img" aria-label="{clean(title)}" {size} font-family="{FAMILY}">',
+            f'{start} class="hh" role="img" aria-label="{named}" {size} font-family="{FAMILY}">',
             f"<style>{STYLE}</style>",
             '<rect class="paper" width="100%" height="100%"/>',
             f'<text x="16" y="28" font-size="13" font-weight="bold">{clean(title)}</text>',

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..interop.loaded import ImageEncoder, Loaded
 from ..models.base.shells import EncoderDecoder, shells_of
 from ..parts.embeddings import Inputs
+from ..parts.notebooks import framed
 from .ablation import HeadName, MeanOutputs, Means, attentions, count_of, heads_of, parse_by
 from .doctor.heads import LayerUse, silent_heads
 from .head_pictures import HeadCell, head_grid
@@ -200,11 +201,8 @@ class HeadTable:
         ]
         return head_grid(cells, f"Importance of {len(cells)} heads", self.sentence)
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
-
     def _repr_html_(self) -> str:
-        return self.svg()
+        return framed(self.svg())
 
 
 def finite(number: float) -> float | None:

@@ -125,7 +125,7 @@ class Lens:
         return self.picture().png()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     # Words
 

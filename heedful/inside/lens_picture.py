@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .look.drawing import Drawing, heading, notes, rise
-from .look.shapes import FONT, FRAME, INK, MARGIN, PAPER, SMALL, Box, TextLabel, color, width_of
+from .look.shapes import FONT, FRAME, MARGIN, SMALL, Box, TextLabel, color, width_of
+from .look.themes import ink_on
 
 WIDEST, NARROWEST = 92, 34  # pixels of a column
 ROOM = 1600  # pixels across, where columns can be narrower
@@ -44,10 +45,9 @@ def lens_picture(
                 FRAME if own else (204, 204, 204),
                 1.5 if own else 0.7,
             )
-            ink = PAPER if share > 0.55 else INK
-            label = TextLabel(
-                left + wide * (t + 0.5), y + 16, shortened(token, wide - 8), SMALL + 1, "middle", ink
-            )
+            behind, middle = color(share), left + wide * (t + 0.5)
+            shown = shortened(token, wide - 8)
+            label = TextLabel(middle, y + 16, shown, SMALL + 1, "middle", ink_on(behind), on=behind)
             picture.add(box, edge, label)
     below = [
         "rows: layers, read by the last norm and the output head; columns: the token that is read",

@@ -96,7 +96,7 @@ class Rollout:
         return self.picture().png()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def text(self, width: int = 100) -> str:
         """The map for a terminal."""

@@ -70,7 +70,7 @@ class Similarity:
         return self.picture().svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def text(self) -> str:
         """The table for a terminal."""
@@ -194,7 +194,7 @@ class TokenDifferences:
         return self.picture().svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""
@@ -294,7 +294,7 @@ class HeadDifferences:
         return self.picture().svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..data.pieces import byte_letters, labels
 from ..data.vocab import no_panic
 from ..errors import BadInput
+from .spelling_html import spelling_html
 from .tokenizer_steps import CannotReplay, Replay, TokenizerStep, replay_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ONE_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 MOST = 20_000  # characters of one text
-HUES = (210, 40, 130, 280, 0, 170)
 SPACE = "▁"  # how sentencepiece writes a space
 REPLACED = "\x00"  # stands for whatever is no added token
 
@@ -129,10 +128,9 @@ class Spelling:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """For notebooks: colored pieces with their numbers."""
-        cells = "".join(html_of(place, one, self.shown(one)) for place, one in enumerate(self.pieces))
-        told = escape(self.summary())
-        return f'<div style="line-height:2.6">{cells}</div><div style="opacity:.7">{told}</div>'
+        """For notebooks: colored pieces with their numbers, and the steps."""
+        steps = [line for word in self.words for line in steps_of(word)]
+        return spelling_html(self.pieces, [self.shown(one) for one in self.pieces], self.summary(), steps)
 
 
 def boxed(place: int, text: str, color: bool) -> str:
@@ -151,17 +149,6 @@ def steps_of(word: WordSteps) -> Iterator[str]:
         elif step.made:
             note = f"  {step.made}"
         yield f"{word.text if n == 0 else '':<12} {' | '.join(step.pieces)}{note}".rstrip()
-
-
-def html_of(place: int, piece: TokenPiece, shown: str) -> str:
-    """A piece as a colored box; what it is shows where the mouse rests."""
-    known = f"{piece.token} · {piece.id} · bytes {bytes(piece.bytes).hex(' ')}"
-    hue = HUES[place % len(HUES)]
-    style = f"background:hsl({hue} 80% 50% / .25);border-radius:3px;padding:2px 3px;margin:1px"
-    edge = "" if piece.whole else ";outline:1px dashed"
-    number = f'<span style="display:block;font-size:9px;opacity:.7;line-height:1">{piece.id}</span>'
-    style += f"{edge};display:inline-block;line-height:1.2"
-    return f'<span title="{escape(known)}" style="{style}">{escape(shown)}{number}</span>'
 
 
 # Through the tokenizer

@@ -30,6 +30,7 @@ from ..parts.watch import is_edited
 from .capture import Captured, TraceSource, capture, trace_kinds
 from .edit_spellings import Edit, ForceHead, HeadChoice, MaskToken, Patch, parsed
 from .edits import HeadMeans, edit, mask_id
+from .look.drawing import Drawing
 from .look.heat_maps import Panel, small_multiples
 from .look.inputs import InputTokens
 from .look.steps import Steps, find
@@ -186,8 +187,8 @@ class Trace:
         ]
         return torch.stack(pictures)
 
-    def svg(self, which: str | None = None) -> str:
-        """All heads of one kind of attention as the text of an SVG file."""
+    def picture(self, which: str | None = None) -> Drawing:
+        """All heads of one kind of attention, side by side."""
         which = next(iter(self.kinds)) if which is None else which
         kind = self.kinds[self.key(which, 1)[0]]
         panels = [
@@ -196,10 +197,14 @@ class Trace:
             for head in range(1, kind.heads + 1)
         ]
         title = f"{which}-attention: {kind.layers} layers of {kind.heads} heads\n{self.words.text}"
-        return small_multiples(panels, min(kind.heads, 12), kind.down, kind.across, title).svg()
+        return small_multiples(panels, min(kind.heads, 12), kind.down, kind.across, title)
+
+    def svg(self, which: str | None = None) -> str:
+        """The picture as the text of an SVG file."""
+        return self.picture(which).svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def __repr__(self) -> str:
         sizes = ", ".join(

@@ -19,6 +19,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from .mask_picture import mask_html
+
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -94,18 +96,30 @@ class Mask(ABC):
 
         return mask_mod
 
-    def picture(self, size: int = 8, row: int = 0, head: int = 0) -> str:
+    def table(self, size: int, row: int = 0, head: int = 0) -> list[list[bool]]:
         """Queries downwards, keys across: the first `size` positions of one batch row and head."""
         size = min(size, self.longest or size)
         here = torch.arange(size)
         allowed = self.dense(here, here, head + 1)
         allowed = allowed.expand(max(row + 1, len(allowed)), max(head + 1, allowed.shape[1]), size, size)
-        return "\n".join(
-            "".join(" ■" if yes else " ·" for yes in line) for line in allowed[row, head].tolist()
-        )
+        return allowed[row, head].tolist()
+
+    def picture(self, size: int = 8, row: int = 0, head: int = 0) -> str:
+        """The same table for a terminal."""
+        rows = self.table(size, row, head)
+        return "\n".join("".join(" ■" if yes else " ·" for yes in line) for line in rows)
+
+    def html(self, size: int = 12, row: int = 0, head: int = 0) -> str:
+        """The same table for a notebook, with the positions of queries and keys."""
+        which = [f"row {row} of {self.batch}"] if self.batch else []
+        which += [f"head {head}; heads differ"] if self.by_head else []
+        return mask_html(self.table(size, row, head), " ".join(repr(self).split()), ", ".join(which))
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.picture()}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
 
 @dataclass(frozen=True)

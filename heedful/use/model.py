@@ -47,6 +47,7 @@ from . import (
     caption,
     choose,
     classify,
+    curves,
     embed,
     fill,
     generate,
@@ -198,6 +199,7 @@ class Model:
     rollout = lens.rollout
     lens = lens.lens
     heads = heads.heads
+    curves = curves.curves
 
     @cached_property
     def can(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ models.py, layers.py, embeddings.py, positions.py, heads.py, before.py   the rul
 counted.py    what becomes of a part without a rule
 memory.py     bytes by use
 sizes.py      other sizes, the length at which attention costs most, the largest batch that fits
+picture.py    parameters, FLOPs and memory as bars
 explain.py    the formulas of memory, and seconds at the rates of a machine
 """
 

@@ -12,9 +12,11 @@ from ...models.dvae import DVAE
 from ...models.judge import Judge
 from ...models.vit import PatchInputs
 from ...parts.positions.base import check_length
+from ..look.drawing import Drawing
 from .memory import frozen, memory
 from .models import model_cost
 from .part import Part
+from .picture import costs_picture
 from .tally import Tally
 
 PRECISIONS = {"fp32": 4, "bf16": 2}  # bytes of a number in a matrix product
@@ -48,6 +50,13 @@ class Costs:
     def active(self) -> int:
         """Parameters used per token: all except those of experts to which the token is not sent."""
         return self.whole.parameters - self.whole.idle
+
+    def picture(self) -> Drawing:
+        """Parameters, FLOPs and memory as bars."""
+        return costs_picture(self)
+
+    def _repr_html_(self) -> str:
+        return self.picture().html()
 
 
 def costs(

@@ -146,7 +146,7 @@ class Look:
         return self.picture().png()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def title(self, what: str) -> str:
         measure = "" if self.by == "weight" else f", {BY[self.by]}"

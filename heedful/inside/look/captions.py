@@ -85,7 +85,7 @@ class CaptionLook:
         return self.picture().svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     # Words
 

@@ -72,7 +72,7 @@ class CodesLook:
         return self.picture().svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...parts.notebooks import framed
 from .png import png_of
 from .shapes import FAINT, FONT, MARGIN, SLOPE, SMALL, Box, Shape, Table, TextLabel, color, reach, width_of
 from .svg import svg_of
+from .themes import in_both_themes
 
 
 @dataclass
@@ -28,6 +30,10 @@ class Drawing:
     def svg(self) -> str:
         """The drawing as the text of an SVG file."""
         return svg_of(self.shapes, self.width, self.height)
+
+    def html(self) -> str:
+        """The drawing for a notebook, readable on light and on dark pages."""
+        return framed(in_both_themes(self.svg()))
 
     def png(self, zoom: float = 2.0) -> bytes:
         """The drawing as a PNG file, drawn by Pillow."""

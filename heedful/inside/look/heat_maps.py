@@ -11,9 +11,7 @@ from .shapes import (
     CELL,
     FONT,
     FRAME,
-    INK,
     MARGIN,
-    PAPER,
     SMALL,
     WIDEST,
     Box,
@@ -24,6 +22,7 @@ from .shapes import (
     color,
     width_of,
 )
+from .themes import ink_on
 
 
 def heat_map(
@@ -74,9 +73,12 @@ def cell_of(
     )
     if cell < CELL or weight < 0.095:
         return [box]
-    ink = PAPER if share > 0.55 else INK
+    behind = color(share)
     text = f"{weight:.1f}" if weight > 0.995 else f"{weight:.2f}"[1:]
-    return [box, TextLabel(x + cell / 2, y + cell / 2 + 3.5, text, SMALL, "middle", ink)]
+    return [
+        box,
+        TextLabel(x + cell / 2, y + cell / 2 + 3.5, text, SMALL, "middle", ink_on(behind), on=behind),
+    ]
 
 
 # Small multiples.

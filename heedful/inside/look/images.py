@@ -95,7 +95,7 @@ class ImageLook:
         return self.picture().svg()
 
     def _repr_html_(self) -> str:
-        return self.svg()
+        return self.picture().html()
 
     # Words
 

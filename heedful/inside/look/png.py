@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import BadInput
-from .shapes import FONT, LEVELS, PAPER, SLOPE, Box, Line, Raster, Shape, TextLabel, color, runs_of
+from .shapes import FONT, LEVELS, PAPER, SLOPE, Box, Line, Polyline, Raster, Shape, TextLabel, color, runs_of
 
 FONTS = ("DejaVuSans.ttf", "Arial Unicode.ttf", "Arial.ttf", "arial.ttf", "NotoSans-Regular.ttf")  # for PNG
 PLAIN = {"→": "->", "␣": "_", "√": "sqrt ", "×": "x", "·": "."}  # for a font without them
@@ -42,6 +42,9 @@ def png_of(shapes: Sequence[Shape], width: float, height: float, zoom: float) ->
         elif isinstance(shape, Line):
             ends = tuple(round(at * zoom) for at in (shape.x, shape.y, shape.to_x, shape.to_y))
             draw.line(ends, fill=shape.stroke, width=max(1, round(shape.thick * zoom)))
+        elif isinstance(shape, Polyline):
+            points = [(round(x * zoom), round(y * zoom)) for x, y in shape.points]
+            draw.line(points, fill=shape.stroke, width=max(1, round(shape.thick * zoom)))
         else:
             for level, runs in runs_of(shape).items():
                 fill = color(level / (LEVELS - 1), shape.ramp)

@@ -55,6 +55,7 @@ class TextLabel:
     fill: Color = INK
     bold: bool = False
     rising: bool = False  # at a slope, from its start upwards
+    on: Color | None = None  # the color of the cell that it stands on
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,17 @@ class Line:
     thick: float = 1.0
 
 
-Shape = Box | TextLabel | CellGrid | Raster | Line
+@dataclass(frozen=True)
+class Polyline:
+    """A line through many points."""
+
+    points: Sequence[tuple[float, float]]
+    stroke: Color
+    thick: float = 1.5
+    title: str = ""  # shown where the mouse rests
+
+
+Shape = Box | TextLabel | CellGrid | Raster | Line | Polyline
 
 
 def reach(shape: Shape) -> tuple[float, float]:
@@ -100,6 +111,8 @@ def reach(shape: Shape) -> tuple[float, float]:
     if isinstance(shape, CellGrid):
         columns = max((len(row) for row in shape.shares), default=0)
         return shape.x + columns * shape.cell_width, shape.y + len(shape.shares) * shape.cell_height
+    if isinstance(shape, Polyline):
+        return max((x for x, _ in shape.points), default=0), max((y for _, y in shape.points), default=0)
     if isinstance(shape, Line):
         return max(shape.x, shape.to_x), max(shape.y, shape.to_y)
     if isinstance(shape, Box | Raster):

@@ -8,7 +8,21 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from .shapes import LEVELS, PAPER, SLOPE, Box, CellGrid, Color, Line, Raster, Shape, TextLabel, color, runs_of
+from .shapes import (
+    LEVELS,
+    PAPER,
+    SLOPE,
+    Box,
+    CellGrid,
+    Color,
+    Line,
+    Polyline,
+    Raster,
+    Shape,
+    TextLabel,
+    color,
+    runs_of,
+)
 
 FAMILY = "DejaVu Sans, Verdana, Arial, sans-serif"
 
@@ -52,7 +66,8 @@ def svg_text(words: TextLabel) -> str:
     anchor = f' text-anchor="{words.anchor}"' if words.anchor != "start" else ""
     bold = ' font-weight="bold"' if words.bold else ""
     style = f'font-size="{number(words.size)}" fill="{of(words.fill)}"{anchor}{bold}{turn}'
-    return f'<text x="{x}" y="{y}" {style}>{clean(words.text)}</text>'
+    behind = f' data-on="{of(words.on)}"' if words.on else ""
+    return f'<text x="{x}" y="{y}" {style}{behind}>{clean(words.text)}</text>'
 
 
 def svg_grid(grid: CellGrid) -> str:
@@ -77,8 +92,16 @@ def svg_line(line: Line) -> str:
     return f'<line {place} stroke="{of(line.stroke)}" stroke-width="{number(line.thick)}"/>'
 
 
+def svg_polyline(line: Polyline) -> str:
+    points = " ".join(f"{number(x)},{number(y)}" for x, y in line.points)
+    start = f'<polyline points="{points}" fill="none" stroke="{of(line.stroke)}"'
+    start += f' stroke-width="{number(line.thick)}" stroke-linejoin="round"'
+    return f"{start}><title>{clean(line.title)}</title></polyline>" if line.title else f"{start}/>"
+
+
 SVG: dict[type, Any] = {
     Line: svg_line,
+    Polyline: svg_polyline,
     Box: svg_box,
     TextLabel: svg_text,
     CellGrid: svg_grid,

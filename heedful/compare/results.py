@@ -1,0 +1,82 @@
+"""The result of a comparison, read from its folder: a table and a picture, also in notebooks.
+
+from heedful.compare.results import compared
+compared("runs/compare")
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..files import one_line, present
+from ..inside.look.themes import in_both_themes
+from ..parts.notebooks import both, framed
+from ..tasks import find_task
+from ..tasks.evaluation import SHOWN
+from .comparison import ModelVariant
+from .cost import VariantCost
+from .plot import plot
+from .report import VariantRow, as_json, report_text, rows_of
+from .trials import COMPARISON, Entry, read_comparison, records_of
+
+PAPER, INK = both("#ffffff", "#16181d"), both("#222222", "#e8eaee")
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """All variants of a comparison with their figures, the best first."""
+
+    folder: str
+    task: str
+    corpus: str
+    rows: list[VariantRow] = field(repr=False)
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds the variant with most of them has."""
+        return max((len(row.records) for row in self.rows), default=0)
+
+    def svg(self) -> str:
+        """Every variant with its seeds, mean and interval, as the text of an SVG file."""
+        on = f" on {self.corpus}" if self.corpus else ""
+        return plot(self.rows, f"{self.task}{on}: {SHOWN[self.rows[0].metric][0]}")
+
+    def text(self) -> str:
+        """The table for a terminal."""
+        return report_text(self.rows, self.seeds, self.task)
+
+    def as_json(self) -> dict[str, Any]:
+        """All the numbers."""
+        return as_json(self.rows, {"task": self.task, "seeds": self.seeds, "folder": self.folder})
+
+    def _repr_html_(self) -> str:
+        style = (
+            f"background:#fff;background:{PAPER};color:#222;color:{INK};padding:8px;font-size:11px;margin:0"
+        )
+        return framed(f'{in_both_themes(self.svg())}<pre style="{style}">{escape(self.text())}</pre>')
+
+
+def compared(folder: str | os.PathLike[str], metric: str | None = None) -> ComparisonResult:
+    """The result of `heedful compare`, as far as its trials are done.
+
+    metric: what the variants are ranked by; by default that of the task.
+    """
+    path = Path(folder)
+    if not present(path / COMPARISON):
+        raise BadInput(one_line(f"{path} holds no comparison: {COMPARISON} is missing"))
+    found, done = read_comparison(path), records_of(path)
+    asked = found["asked"]
+    entries = [
+        Entry(ModelVariant(name), one["steps"], VariantCost(**one["weight"]))
+        for name, one in found["variants"].items()
+    ]
+    metric = metric or find_task(asked["task"]).metric
+    if not any(metric in record.scores for record in done.values()):
+        raise BadInput(one_line(f'no trial in {path} has the metric "{metric}" yet'))
+    rows = rows_of(entries, [done[key] for key in sorted(done)], metric)
+    return ComparisonResult(str(path), asked["task"], asked["corpus"], rows)
