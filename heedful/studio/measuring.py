@@ -40,6 +40,7 @@ from .runs import careful_json
 from .tracing import over
 
 OFTEN = 1.0  # seconds between two accounts of what is known
+ENDS = 5  # texts where one of two models is better by most
 SWAPS = 40  # pairs of words that are tried
 SETTING = 200  # characters of a setting
 NAME = "clean"  # what patches call the trace that they take vectors from
@@ -229,7 +230,11 @@ class Pair:
         first, second = (settings_of(Path(one.folder)) for one in (self.first, self.second))
         yield None
         names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
-        return {"differ": [[name, first.get(name), second.get(name)] for name in names]}
+        return {
+            "differ": [
+                {"setting": name, "first": first.get(name), "second": second.get(name)} for name in names
+            ]
+        }
 
     def at_once(self, work: Callable[[], Any]) -> Part:
         """A part that takes one piece of work."""
@@ -264,17 +269,20 @@ class Pair:
         return Similarity(table, len(rows), "texts").as_json()
 
     def scores(self, given: Given) -> Part:
-        """The mean log-probability of each text by both, and the paired bootstrap of their difference."""
+        """The mean log-probability of texts by both, the paired bootstrap, and the texts that differ most."""
 
         def score(sample: Sample) -> dict[str, Any]:
             text, target = sample.text, sample.target or None
             both = (log_probabilities(one.loaded, text, target)[1] for one in (self.first, self.second))
             first, second = (float(log_p.mean()) for log_p in both)
-            return {"text": text, "target": target, "first": first, "second": second}
+            return {"difference": first - second, "first": first, "second": second, "text": text}
 
         rows = yield from self.each(given, "scores", score)
         found = bootstrap([row["first"] for row in rows], [row["second"] for row in rows])
-        return {"bootstrap": found.as_json(), "texts": rows}
+        ordered = sorted(rows, key=lambda row: -row["difference"])
+        ends = ordered if len(ordered) <= 2 * ENDS else ordered[:ENDS] + ordered[-ENDS:]
+        sentence = f"mean log-probability per token, first minus second: {found.text()}"
+        return {"bootstrap": found.as_json(), "sentence": sentence, "texts": ends}
 
 
 def settings_of(folder: Path) -> dict[str, str]:
