@@ -22,8 +22,13 @@ from ..service.workers import WorkerProcess, environment
 KEPT = 64  # jobs that are remembered
 EVENTS = 20_000  # events of a job that are kept for those who come late
 LINE = 2000  # characters of what a child process prints that an event repeats
-LINES = 12  # of these in a list
+SAVED = 75  # the exit code of a run that was stopped and has saved itself
+LINES = 6  # of these in a list
 AT_ONCE = 8  # jobs that run
+
+
+class Stopped(Exception):
+    """A process was told to stop, and did."""
 
 
 @dataclass(eq=False)
@@ -112,7 +117,7 @@ class Jobs:
                 async for event in events:
                     job.add(event)
             job.end("done")
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Stopped):
             job.end("cancelled")
         except HttpError as error:
             job.end("failed", message=error.message)
@@ -165,6 +170,8 @@ class Jobs:
             while line := await process.stdout.readline():
                 yield {"line": line.decode("utf-8", "replace").rstrip()[:LINE]}
             code = await process.wait()
+            if code == SAVED:
+                raise Stopped
             if code:
                 raise HttpError(500, f"the demo ended with exit code {code}")
             yield {"result": {"folder": folder.name}}

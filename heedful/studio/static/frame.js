@@ -35,11 +35,15 @@ function named(run) {
   return [run.name, ...facts].filter(Boolean).join(' · ');
 }
 
+/** Train the demo, and watch it. */
+export function trainDemo(fail) {
+  json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => go('training', { chosen: run }), (error) => fail(sentence(error)));
+}
+
 /** The recorded example, and a way to a model of one's own. */
 function Example() {
   const [note, setNote] = hooks.useState('');
-  const start = () => json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => go('training', { chosen: run }), (e) => setNote(sentence(e)));
-  return html`<span class="edits" role="status">${words.example} ${note || html`<button type="button" class="link" onClick=${start}>${words.trainDemo}</button>`}</span>`;
+  return html`<span class="edits" role="status">${words.example} ${note || html`<button type="button" class="link" onClick=${() => trainDemo(setNote)}>${words.trainDemo}</button>`}</span>`;
 }
 
 /** A picture of one's own, kept by the server under a name that the address can hold. */

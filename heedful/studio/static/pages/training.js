@@ -2,8 +2,9 @@
 import { hooks, html } from '../html.js';
 import { events, json, keepJson, keptJson, recorded, sentence, url, useAnswer } from '../api.js';
 import { intOf, listOf } from '../state.js';
-import { count, num } from '../words.js';
+import { count, num, words } from '../words.js';
 import { text } from '../words/training.js';
+import { trainDemo } from '../frame.js';
 import { literal } from '../reading.js';
 import { Choice, Note, Slider, Toggle } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
@@ -47,35 +48,14 @@ function smoothed(values, by) {
 
 /** The series of each chart. A run has one hue; its raw line is faint behind the smoothed one. */
 function chartsOf(runs, by, smooth) {
-  const names = new Set(['loss', ...runs.flatMap((run) => known(run).rows.slice(-999).flatMap(Object.keys))]);
-  return [...names].filter((name) => !text.axes[name] && name !== 'valid_loss').map((name) => ({ name, series: runs.flatMap((run, hue) => {
+  const names = new Set(['loss', ...runs.flatMap((run) => known(run).rows.flatMap(Object.keys))]);
+  return [...names].filter((name) => ![...text.axes, 'valid_loss'].includes(name)).map((name) => ({ name, series: runs.flatMap((run, hue) => {
     const { rows } = known(run);
     const line = (key) => ({ name: run.name, hue, x: rows.map((row) => row[by]), values: rows.map((row) => row[key]) });
-    const [raw, soft] = [line(name), smooth && /^(loss|norm|tokens)/.test(name)];
-    return [...(soft ? [{ ...raw, faint: true }, { ...raw, values: smoothed(raw.values, smooth) }] : [raw]),
-      ...(name === 'loss' ? [{ ...line('valid_loss'), name: `${run.name}, ${text.valid}`, dash: '5 4' }] : [])];
+    const raw = line(name);
+    const soft = smooth && /^(loss|norm|tokens)/.test(name) ? [{ ...raw, faint: true }, { ...raw, values: smoothed(raw.values, smooth) }] : [raw];
+    return name === 'loss' ? [...soft, { ...line('valid_loss'), name: `${run.name}, ${text.valid}`, dash: '5 4' }] : soft;
   }) }));
-}
-
-/** Orders for a run that trains; each is confirmed. */
-function Orders({ run }) {
-  const [note, say] = hooks.useState('');
-  const send = (order) => json(`/api/runs/${run.id}/${order}`, { method: 'POST', body: {} }).then(({ pid }) => say(text.told(pid)), (e) => say(sentence(e)));
-  return html`<div class="row-of">${Object.keys(text.orders).map((order) => html`<details key=${order}><summary>${text.orders[order]}</summary>${text.sure[order]}
-    <button type="button" class="small" onClick=${() => send(order)}>${text.confirm}</button></details>`)}<span role="status">${note}</span></div>`;
-}
-
-/** The demo: a button that trains it, and what it prints. */
-function Demo({ job, chosen, set, go, again }) {
-  const [error, fail] = hooks.useState('');
-  const start = () => json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => {
-    set({ chosen: run });
-    again();
-  }, (e) => fail(sentence(e)));
-  const shows = job && (job.state === 'running' || chosen.includes(job.run));
-  return html`<div class="demo">${shows && html`<p role="status">${text.states[job.state]}</p><pre tabindex="0">${job.lines.join('\n')}</pre>`}
-    ${shows && job.state === 'done' && html`<button type="button" class="primary" onClick=${() => go('heads', { run: job.run, text: '', target: '', head: '', edits: '' })}>${text.open}</button>`}
-    ${job?.state !== 'running' && html`<button type="button" class="small" onClick=${start}>${text.demo}</button>`}<${Note} error=${error} /></div>`;
 }
 
 /** What the model wrote at one evaluation, and what happened to the run. */
@@ -84,18 +64,18 @@ function Samples({ run, state, set }) {
   const { value, error } = useAnswer((signal) => json(`/api/runs/${run.id}/samples`, { signal, fresh: true }), [run.id, rows.filter((row) => row.valid_loss).length]);
   const found = value?.rows ?? [];
   const at = state.at ? Math.max(0, found.findIndex((row) => String(row.step) === state.at)) : found.length - 1;
-  const columns = ['source', 'output', 'reference'].map((key) => ({ key, title: key, plain: true, text: (row) => row[key], from: () => text.from }));
   return html`<section class="samples"><h2>${text.samples(run.name)}</h2>${found[at] ? html`
-      <${Slider} label=${text.step} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
-      <${Table} label=${text.samples(run.name)} columns=${columns} rows=${found[at].samples} />` : html`<${Note} error=${error}>${text.noSamples}<//>`}
-    <p class="label">${checkpoints.length > 0 && text.saved(checkpoints.map(count).join(', '))} ${step && status !== 'running' && text.ended(status, count(step))}</p></section>`;
+      <${Slider} label=${text.axes[0]} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
+      <${Table} label=${text.samples(run.name)} rows=${found[at].samples} columns=${text.sides.map((key) => ({ key, title: key, plain: true, text: (row) => row[key], from: () => text.from }))} />`
+    : html`<${Note} error=${error}>${text.noSamples}<//>`}
+    <p class="label">${checkpoints.length > 0 && text.saved(checkpoints.map(count).join(', '))} ${step > 0 && status !== 'running' && text.ended(status, count(step))}</p></section>`;
 }
 
 export function render({ view }) {
-  const { state, set, go, shown } = view;
-  const [said, tell] = hooks.useState(['']);
+  const { state, set, shown } = view;
+  const [[said], tell] = hooks.useState(['']);
   const [times, turn] = hooks.useState(0);
-  const { value } = useAnswer((signal) => json('/api/jobs', { signal, fresh: true }), [times]);
+  const job = useAnswer((signal) => json('/api/jobs', { signal, fresh: true }), [times]).value?.jobs.findLast((one) => one.kind === 'demo');
   hooks.useEffect(() => {
     if (times) view.reload();
     const timer = recorded ? 0 : setTimeout(() => turn(times + 1), 3000);
@@ -110,30 +90,34 @@ export function render({ view }) {
     if (!recorded) chosen.map((run) => pull(run, !state.still, control.signal, tell).catch((e) => control.signal.aborted || tell([sentence(e)])));
     return () => control.abort();
   }, [chosen.map((run) => run.id + run.status).join(), state.still]);
-  const axes = Object.entries(text.axes).filter(([key]) => chosen.some((run) => known(run).rows.some((row) => row[key])));
-  const by = axes.some(([key]) => key === state.by) ? state.by : 'step';
+  const axes = text.axes.filter((key) => chosen.some((run) => known(run).rows.some((row) => row[key])));
+  const by = axes.includes(state.by) ? state.by : 'step';
   const smooth = intOf(state.smooth, 0, 99, 60) / 100;
   const charts = hooks.useMemo(() => chartsOf(chosen, by, smooth), [chosen.map((run) => run.id + known(run).cursor).join(), by, smooth]);
   Object.assign(shown, { chosen, charts, by });
-  const cells = {
-    name: (run) => run.name, task: (run) => run.task, state: (run) => (run.status === 'running' ? html`<b>${text.live}</b>` : run.status ?? '–'),
-    step: (run) => (run.last.step ? count(run.last.step) : '–'), loss: (run) => num(run.last.loss, 4), best: (run) => num(run.best?.loss, 4),
-  };
-  const columns = Object.keys(cells).map((key, n) => ({ key, title: text.columns[key], text: cells[key], plain: n < 3, from: () => text.files }));
-  const flip = ({ id }) => set({ chosen: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join() || '-' });
   const last = chosen.at(-1);
+  const lives = last?.status === 'running' && !recorded;
+  const shows = job && (job.state === 'running' || ids.includes(job.run));
+  const button = (name, act) => html`<button type="button" class="small" onClick=${act}>${name}</button>`;
+  const send = (order) => json(`/api/runs/${last.id}/${order}`, { method: 'POST', body: {} }).then(({ pid }) => tell([text.told(pid)]), (e) => tell([sentence(e)]));
+  const cells = (run) => [run.name, run.task, run.status === 'running' ? html`<b>${text.live}</b>` : run.status ?? '–',
+    run.last.step ? count(run.last.step) : '–', num(run.last.loss, 4), num(run.best?.loss, 4)];
+  const flip = ({ id }) => set({ chosen: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join() || '-' });
   return html`<aside class="controls">
-    <${Choice} label=${text.x} value=${by} options=${axes} onChange=${(key) => set({ by: key, zoom: '' })} />
+    <${Choice} label=${text.x} value=${by} options=${axes.map((key) => [key, key])} onChange=${(key) => set({ by: key, zoom: '' })} />
     <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: String(Math.round(100 * x)) }, true)} />
     <${Toggle} label=${text.log} on=${state.log} onChange=${(on) => set({ log: on ? '1' : '' })} />
     <${Toggle} label=${text.latest} on=${!state.still} onChange=${(on) => set({ still: on ? '' : '1', at: '' })} />
-    ${!recorded && html`<${Demo} job=${value?.jobs.findLast((job) => job.kind === 'demo')} chosen=${ids} set=${set} go=${go} again=${() => turn(times + 1)} />`}
+    ${shows && html`<div role="status">${text.states[job.state]}<pre>${job.lines.join('\n')}</pre></div>`}
+    ${shows && job.state === 'done' && button(text.open, () => view.go('heads', { run: job.run, text: '', target: '', head: '', edits: '' }))}
+    ${!recorded && job?.state !== 'running' && button(words.trainDemo, () => trainDemo((e) => tell([e])))}
   </aside>
   <section class="picture">
-    ${runs.length ? html`<${Table} label=${text.runs} columns=${columns} rows=${runs} chosen=${(run) => chosen.includes(run)} onChoose=${flip} />` : html`<${Note}>${text.none}<//>`}
-    ${last?.status === 'running' && !recorded && html`<${Orders} run=${last} />`}
-    <${Note} error=${said[0]}>${last && !axes.length && text.empty}<//>
-    ${axes.length > 0 && html`<div class="charts">${charts.map(({ name, series }) => html`<${Curve} key=${name} series=${series} xName=${text.axes[by]} logY=${name === 'loss' && state.log}
+    ${runs.length ? html`<${Table} label=${text.runs} rows=${runs} chosen=${(run) => chosen.includes(run)} onChoose=${flip}
+      columns=${text.columns.map((key, n) => ({ key, title: key, plain: n < 3, text: (run) => cells(run)[n], from: () => text.files }))} />` : html`<${Note}>${text.none}<//>`}
+    ${lives && html`<div class="row-of">${Object.entries(text.orders).map(([order, [name, what]]) => html`<details key=${order}><summary>${name}</summary>${what} ${button(text.confirm, () => send(order))}</details>`)}</div>`}
+    <p class="note" role="status">${said || (last && !axes.length && text.empty)}</p>
+    ${axes.length > 0 && html`<div class="charts">${charts.map(({ name, series }) => html`<${Curve} key=${name} series=${series} xName=${by} logY=${name === 'loss' && state.log}
       height=${name === 'loss' ? 300 : 190} label=${text.charts[name] ?? text.chart(name)} zoom=${state.zoom?.split(',').map(Number)}
       onZoom=${(ends) => set({ zoom: ends?.map((end) => Number(end.toPrecision(6))).join() })} />`)}</div>`}
     ${last && html`<${Samples} run=${last} state=${state} set=${set} />`}

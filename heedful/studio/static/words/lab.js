@@ -3,10 +3,10 @@
 export const text = {
   title: 'Lab',
   sees: 'Claims about Transformers that were tried as experiments, each with its verdict.',
-  whyText: 'A claim of a lecture is a prediction. An experiment with a rule that was fixed beforehand can support or contradict it.',
+  whyText: 'A claim of a lecture is a prediction. An experiment whose rule was fixed beforehand supports or contradicts it.',
   lecture: 'Which statements about attention are exact, and which depend on the task?',
-  none: 'Nothing has been recorded yet. `heedful lab` will run the experiments; their reports in the folder `lab` beside the runs appear here.',
+  none: 'Nothing has been recorded yet. `heedful lab` will run the experiments and write their reports to the folder `lab` beside the runs.',
   skipped: (n) => `Folders without a readable report: ${n}.`,
-  from: (name) => `report.json and records.jsonl of lab/${name}`,
-  facts: (date, trials) => `${date}, ${trials} trials`,
+  facts: (verdict, date, trials) => `Verdict: ${verdict}. ${date}, ${trials} trials.`,
+  from: (name) => `report.json of lab/${name}`,
 };
