@@ -29,8 +29,9 @@ from ..use.model import Model
 from ..use.texts import usable
 from ..use.wording import tokenize
 from .pictures import EXAMPLE, input_of_model, reads_images
+from .spelled import spelled
 from .tracing import Traces, over
-from .writing import ABILITIES
+from .writing import ABILITIES, finished, parting
 
 SENTENCE = "The cat sat on the mat because it was tired."
 MASKED = "The cat [MASK] on the mat because it was tired."
@@ -186,7 +187,7 @@ def search(traces: Traces) -> Method:
                 except StopIteration as end:
                     found = end.value
             yield None
-        told = found.as_json()
+        told = found.as_json() | {"finished": finished(found), "parting": parting(found)}
         nodes = told.pop("nodes")
         for step in range(1, found.steps + 1):
             yield {"step": step, "nodes": [node for node in nodes if node["step"] == step]}
@@ -197,9 +198,8 @@ def search(traces: Traces) -> Method:
 
 def spell_text(model: Model, given: Given, blob: bytes) -> Work:
     """A text through the tokenizer: its pieces, and how they came about."""
-    yield over(
-        spell(model.wording.writes if given["target"] else model.wording.reads, given["text"]).as_json()
-    )
+    tokenizer = model.wording.writes if given["target"] else model.wording.reads
+    yield over(spelled(spell(tokenizer, given["text"])))
 
 
 def token_statistics(model: Model, given: Given, blob: bytes) -> Work:
@@ -213,7 +213,7 @@ def token_statistics(model: Model, given: Given, blob: bytes) -> Work:
         source, texts = "built-in sentences", [str(text) for text in built_in(model.loaded, given["count"])]
     yield None
     *_, found = statistics(tokenizer, texts)
-    yield over(found.as_json() | {"source": source})
+    yield over(found.as_json() | {"source": source, "summary": f"{source}\n{found.as_text()}"})
 
 
 def check(model: Model, given: Given, blob: bytes) -> Work:

@@ -4,6 +4,10 @@ import math
 
 import pytest
 from helpers.studio_cases import load
+from helpers.tokenizer_cases import byte_level, word_piece
+
+from heedful.inside.spelling import spell
+from heedful.studio.spelled import spelled
 
 TEXT = "My aunts are curious."
 
@@ -47,6 +51,14 @@ def test_a_branch_that_begins_with_an_end_has_nothing_after_it(studio):
     assert done["tokens"] == [end] and done["ended"] and done["text"] == ""
 
 
+def test_a_target_is_written_to_its_end_as_it_is_scored(studio, stored):
+    asked = {"run": studio.id("demo"), "text": TEXT, "target": "Mes tantes sont curieuses."}
+    done = studio.stream("/api/write", asked)[-1]["done"]
+    score = load(str(stored / "demo")).score(TEXT, asked["target"])
+    assert done["ended"] and done["text"] == asked["target"]
+    assert math.isclose(done["log_probability"], sum(score.log_probabilities), rel_tol=1e-5)
+
+
 def test_an_edit_changes_what_is_written_and_only_there(studio):
     asked = {"run": studio.id("demo"), "text": TEXT, "top": 2, "max_new_tokens": 5}
     plain = studio.stream("/api/write", asked)
@@ -70,7 +82,19 @@ def test_a_beam_tree_is_the_one_of_the_model(studio, stored):
         .as_json()
     )
     assert [node for event in steps for node in event["nodes"]] == tree.pop("nodes")
+    finished, parting = last["done"].pop("finished"), last["done"].pop("parting")
     assert last["done"] == tree
+    nodes = {node["id"]: node for event in steps for node in event["nodes"]}
+    assert [one["length"] for one in finished] == sorted(
+        node["step"] for node in nodes.values() if node["fate"] in ("ended", "beaten")
+    )
+    way = [nodes[tree["best"][0]]]
+    while way[0]["before"] in nodes:
+        way.insert(0, nodes[way[0]["before"]])
+    assert " ".join(node["text"] for node in way) in [one["text"] for one in finished]
+    plain = tokens_of(studio.stream("/api/write", {"run": asked["run"], "text": TEXT, "max_new_tokens": 8}))
+    same = [node["token"] for node in way] == [one["id"] for one in plain]
+    assert (parting is None) == same
 
 
 def test_other_tasks_take_a_run_in_place_of_a_model(studio):
@@ -88,7 +112,8 @@ def test_costs_and_positions_are_those_of_the_model(studio, stored):
     assert found["parameters"] == load(str(stored / "demo")).parameter_count and found["length"] == 9
     spelled = studio.post("/api/tokenize", {"run": run, "text": TEXT}).json
     assert [piece["text"] for piece in spelled["pieces"]] == ["My", "aunts", "are", "curious", "."]
-    assert spelled["decoded"] == TEXT and spelled["round_trip"]
+    assert "5 tokens, 1.25 tokens per word" in spelled["measures"] and spelled["back"].startswith("✓")
+    assert "whole words" in spelled["why"] and spelled["words"][-1]["last"] == 0
     (order,) = studio.post("/api/positions", {"run": run, "length": 12}).json["positions"]
     assert order["kind"] and len(order["tables"][0]["numbers"]) > 0
 
@@ -99,3 +124,13 @@ def test_token_statistics_are_those_of_the_held_out_texts(studio, stored):
     assert math.isclose(found["tokens_per_word"], found["tokens"] / found["words"])
     refused = studio.post("/api/token_statistics", {"run": studio.id("demo"), "count": 1})
     assert refused.status == 400 and "count" in refused.json["error"]["message"]
+
+
+def test_a_spelling_shows_marks_bytes_and_steps():
+    found = spelled(spell(byte_level(), "ж cat"))
+    assert [piece["shown"] for piece in found["pieces"]][:2] == ["d0", "b6"]
+    assert found["pieces"][-1]["shown"].endswith("t") and "bytes" in found["pieces"][0]["told"]
+    assert found["words"][-1]["last"] == sum(len(word["steps"]) - 1 for word in found["words"])
+    assert all(step["note"].startswith("merge") for word in found["words"] for step in word["steps"][1:])
+    other = spelled(spell(word_piece(), "THE cat"))
+    assert other["back"].startswith("✗ from character 1 on, “THE cat” comes back as “")
