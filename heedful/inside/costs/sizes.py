@@ -73,19 +73,21 @@ def lengths_of(model: Any) -> tuple[tuple[int, int | None], tuple[int, int | Non
     return (1, position.longest), (fixed or 1, fixed or inputs.position.longest)
 
 
+def pairs_share(model: Any, length: int) -> float:
+    """The share of FLOPs between queries and keys; a source is as long, unless it is an image."""
+    fixed = patches_of(model.encoder) if isinstance(model, EncoderDecoder) else None
+    whole = model_cost(Tally(1, 4), model, length, fixed or length)
+    return whole.pairs / max(1, whole.flops)
+
+
 def crossover(model: Any) -> int | None:
     """The least length at which the products between queries and keys cost as much as everything else.
 
     The source of an encoder-decoder is taken to be as long, unless it is an image. None: there is no such
     length below 16 million tokens.
     """
-    fixed = patches_of(model.encoder) if isinstance(model, EncoderDecoder) else None
-
-    def is_beyond(length: int) -> bool:
-        whole = model_cost(Tally(1, 4), model, length, fixed or length)
-        return 2 * whole.pairs >= whole.flops
-
-    found = bisect_left(range(1, LONGEST + 1), True, key=is_beyond) + 1
+    lengths = range(1, LONGEST + 1)
+    found = bisect_left(lengths, True, key=lambda length: pairs_share(model, length) >= 0.5) + 1
     return found if found <= LONGEST else None
 
 

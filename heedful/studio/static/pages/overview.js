@@ -44,7 +44,7 @@ function Box({ part, which, layer, total, go, order }) {
 function Parts({ part, drawn, kindOf, view, ...rest }) {
   const order = part.name === 'positions' || (part.name === 'attention' && drawn?.score_position);
   const which = kindOf(part.name);
-  if (!part.parts.length) return html`<${Box} part=${part} which=${which} order=${order} ...${rest} />`;
+  if (!part.parts.length) return (part.parameters || part.flops || part.detail) && html`<${Box} part=${part} which=${which} order=${order} ...${rest} />`;
   const norms = part.parts.find((one) => one.name === 'norms');
   const [before, after] = norms && drawn ? [/pre|sand|para/, /post|sand/].map((place) => place.test(drawn.norm)) : [];
   const norm = (there) => there && html`<div class="norm" tabindex="0" data-from=${text.from(norms, count(norms.parameters), '0')}>${text.norm}</div>`;
