@@ -2,8 +2,8 @@
 
     python tools/studio_screenshots.py RUNS OUT [--run NAME] [--pages heads step] [--start]
 
-RUNS is the folder of runs that the studio shows. Needs Chromium and Playwright. Pages show the model of --run,
-else the first of the list. Pictures are named as in heads-light-1280.png.
+RUNS is the folder of runs that the studio shows. Needs Chromium and Playwright. Pages show the model of --run
+or the first of the list. Pictures are named as in heads-light-1280.png.
 """
 
 import argparse
