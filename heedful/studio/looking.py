@@ -28,6 +28,7 @@ from ..use.beam_tree import WRITE, command_of, options_of, tree_in_turns
 from ..use.model import Model
 from ..use.texts import usable
 from ..use.wording import tokenize
+from .ordered import ordered
 from .pictures import EXAMPLE, input_of_model, reads_images
 from .spelled import spelled
 from .tracing import Traces, over
@@ -94,7 +95,7 @@ def show_positions(model: Model, given: Given, blob: bytes) -> Work:
     how = {"base": given.get("base"), "trained": trained}
 
     def found() -> dict[str, Any]:
-        return {"positions": [one.as_json() for one in positions(model.loaded, given["length"], **how)]}
+        return {"positions": [ordered(one) for one in positions(model.loaded, given["length"], **how)]}
 
     yield over(or_refused(found))
 

@@ -97,6 +97,16 @@ def test_a_beam_tree_is_the_one_of_the_model(studio, stored):
     assert (parting is None) == same
 
 
+def test_guesses_fill_blanks_or_are_labels(studio, stored):
+    text = "the old [MASK] of the [MASK]"
+    filled = studio.post("/api/guess", {"run": studio.id("mlm"), "text": text}).json["guesses"]
+    blanks = load(str(stored / "mlm")).fill(text, top=10).blanks
+    assert filled == [[[one.word, one.probability] for one in some] for some in blanks]
+    assert studio.post("/api/guess", {"run": studio.id("mlm"), "text": "the old"}).json == {"guesses": []}
+    refused = studio.post("/api/guess", {"run": studio.id("demo"), "text": TEXT})
+    assert refused.status == 400
+
+
 def test_other_tasks_take_a_run_in_place_of_a_model(studio):
     filled = studio.post("/api/task/fill", {"run": studio.id("mlm"), "texts": "the old [MASK]", "top": 2})
     assert len(filled.json["texts"][0]["blanks"][0]) == 2
@@ -115,7 +125,11 @@ def test_costs_and_positions_are_those_of_the_model(studio, stored):
     assert "5 tokens, 1.25 tokens per word" in spelled["measures"] and spelled["back"].startswith("✓")
     assert "whole words" in spelled["why"] and spelled["words"][-1]["last"] == 0
     (order,) = studio.post("/api/positions", {"run": run, "length": 12}).json["positions"]
-    assert order["kind"] and len(order["tables"][0]["numbers"]) > 0
+    table = order["tables"][0]
+    assert order["kind"] and len(table["numbers"]) == len(table["down"]) == table["seen"] == 12
+    assert order["curve"]["series"][0]["values"] == order["similarity"]["mean"]
+    (other,) = studio.post("/api/positions", {"run": run, "length": 12, "base": 7}).json["positions"]
+    assert other["base"] == 7 and other["tables"][0]["numbers"] != table["numbers"]
 
 
 def test_token_statistics_are_those_of_the_held_out_texts(studio, stored):
