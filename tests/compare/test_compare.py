@@ -30,6 +30,7 @@ from heedful.compare.comparison import (
 )
 from heedful.compare.cost import LiveMemory, VariantCost, cost_of, counted, flops_rule
 from heedful.compare.report import SAME, report_text, rows_of
+from heedful.compare.results import compared
 from heedful.compare.trials import Entry, TrialRecord
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import setup, trainer, training
@@ -269,6 +270,17 @@ def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
     assert (float(rows[0]["low"]), float(rows[0]["high"])) == (max(0, low), high)
     picture = ElementTree.parse(folder / "plot.svg").getroot()
     assert sum(element.tag.endswith("circle") for element in picture.iter()) == 4
+    result = compared(folder, "loss")
+    assert [row.name for row in result.rows] == [row["variant"] for row in rows]
+    assert result.text() in out and result.svg() == (folder / "plot.svg").read_text()
+    assert result.as_json()["variants"][0]["loss"] == float(rows[0]["loss"])
+    shown = result._repr_html_()
+    assert [one.tag for one in ElementTree.fromstring(shown)] == ["style", "svg", "pre"]
+    assert "light-dark(" in shown and "http" not in shown
+    with pytest.raises(BadInput, match="holds no comparison"):
+        compared(tmp_path)
+    with pytest.raises(BadInput, match='no trial in .* has the metric "accuracy" yet'):
+        compared(folder, "accuracy")
     found = [
         json.loads((folder / f"runs/{v}-{s}/recipe.json").read_text())
         for v in ("base", "post")

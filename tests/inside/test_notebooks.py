@@ -11,7 +11,6 @@ from helpers.look_cases import imported
 from helpers.runs import CPU, Quiet, recipe_for, texts  # noqa: F401 (fixtures)
 
 import heedful
-from heedful.compare.results import ComparisonResult
 from heedful.inside.ablation import HeadName
 from heedful.inside.costs import costs
 from heedful.inside.head_pictures import HeadCell, head_grid
@@ -182,7 +181,3 @@ def test_the_theme_is_that_of_the_browser_or_of_the_notebook_around_it(demo):
                 paper = page.evaluate("getComputedStyle(document.querySelector('svg rect')).fill")
                 assert paper == papers[expected(scheme)], (scheme, mark)
         browser.close()
-
-
-def test_a_comparison_is_a_picture_and_its_table():
-    assert "_repr_html_" in vars(ComparisonResult)  # its numbers are tested with the command
