@@ -62,12 +62,11 @@ export function useMeasure({ state, set, run, shown }, label, body) {
 }
 
 /** The Python of a measurement: the same method with the same fields. */
-export function codeOf({ run, runs, shown }) {
-  const { kind, run: id, use_data: data, other, ...rest } = shown.body;
-  const folder = (its) => runs.find((one) => one.id === its)?.folder;
-  const given = { ...rest, data: data && 'FILE', other: folder(other) };
-  return `import heedful\nfrom heedful.studio.measuring import measure_methods\n\nmodel = heedful.load(${literal(run.folder)})\n`
-    + `*_, last = measure_methods()["${kind}"](model, ${JSON.stringify(given)}, b"")\nlast["result"]\n`;
+export function codeOf({ run, runs, shown: { body } }) {
+  const { kind, run: id, use_data: data, other, ...rest } = body ?? {};
+  const given = { ...rest, data: data && 'FILE', other: runs.find((one) => one.id === other)?.folder };
+  return `import heedful\nfrom heedful.studio.measuring import measure_methods\n\nmodel = heedful.load(${literal(run.folder)})\n${body
+    ? `*_, last = measure_methods()["${kind}"](model, ${JSON.stringify(given)}, b"")\nlast["result"]\n` : ''}`;
 }
 
 export function csvOf({ shown: { rows = [] } }) {

@@ -40,7 +40,7 @@ function Importance({ state, set, trace, shown, edits, result }) {
   const say = (r, c, x) => text.cell(rows[r][c], x, known.get(rows[r][c])?.interval.map((end) => num(end)), off(rows[r][c]));
   const line = (key, n) => ({ name: text.rise, values: result.curve.map((one) => one[key] ?? one.interval[key]), hue: 0, faint: n > 0 });
   shown.rows = result?.heads.map(text.row);
-  return html`<h2>${text.grid}</h2><p class="label">${result ? result.sentence : text.idle}</p><div class="side">
+  return html`<h2>${text.grid}</h2><p class="label" data-from=${text.mean}>${result ? result.sentence : text.idle}</p><div class="side">
     <${Cells} kind="signed" label=${text.grid} say=${say} values=${rows.map((row) => row.map((at) => known.get(at)?.importance ?? 0))}
       down=${rows.map(([at]) => at.slice(0, -2))} across=${rows[0].map((_, c) => String(c + 1))}
       allowed=${Uint8Array.from(rows.flat(), (at) => !off(at))} onCell=${(r, c) => flip(rows[r][c])} />
@@ -52,7 +52,7 @@ function Importance({ state, set, trace, shown, edits, result }) {
 /** The share of the output that each vector brings back. */
 function Patched({ shown, result: { positions, recovered, clean, corrupted, corrupted_text: other } }) {
   shown.rows = recovered.flatMap((row, n) => row.map((share, i) => ({ layer: n + 1, position: i + 1, token: positions[i], share })));
-  return html`<h2>${text.map}</h2><p>${text.scores(num(clean), num(corrupted), other)}</p>
+  return html`<h2>${text.map}</h2><p data-from=${text.share}>${text.scores(num(clean), num(corrupted), other)}</p>
     <${Cells} kind="signed" label=${text.map} values=${recovered} across=${positions} down=${recovered.map((_, n) => text.layer(n + 1))}
       say=${(r, c, share) => text.patched(r + 1, positions[c], share)} />`;
 }

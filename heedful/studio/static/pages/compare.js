@@ -24,7 +24,7 @@ const PARTS = {
     down=${distance.map((_, n) => `${which}.${n + 1}`)} say=${(r, c, x) => text.head(words.headName(r + 1, c + 1), x)} />`,
   layers: ({ cka, down, across }, label) => html`<${Cells} label=${label} values=${cka} down=${down} across=${across}
     say=${(r, c, x) => text.layer(down[r], across[c], x)} />`,
-  scores: ({ sentence, texts }, label) => html`<p>${sentence}</p><${Rows} label=${label} rows=${texts} from=${text.mean} />`,
+  scores: ({ sentence, texts }, label) => html`<p data-from=${text.mean}>${sentence}</p><${Rows} label=${label} rows=${texts} from=${text.mean} />`,
   settings: ({ differ }, label) => html`<${Rows} label=${label} rows=${differ} />`,
 };
 
@@ -32,7 +32,7 @@ export function render({ view }) {
   const { state, set, run, runs, about, shown } = view;
   const [edits, given, texts] = [listOf(state.edits), state.text || about.example, textsOf(view)];
   const others = runs.filter((one) => one.has_model && one.id !== run.id);
-  const second = others.find((one) => one.id === state.other) ?? (edits.length ? run : others[0]);
+  const second = others.find((one) => one.id === state.other) ?? (edits.length ? run : null);
   const { result, button } = useMeasure(view, text.start, second && { kind: 'compare', other: second.id, text: given,
     edits: edits.length ? edits : undefined, which: state.head?.split('.')[0], ...texts.fields });
   const its = useAnswer(second ? async (signal) => ({ run: second, about: await json(`/api/runs/${second.id}/about`, { signal }) }) : null, [second?.id]);
@@ -40,8 +40,8 @@ export function render({ view }) {
   const own = result?.tokens;
   shown.rows = own?.tokens?.map((token, i) => ({ token, first: own.first[i], second: own.second[i] }));
   const parts = Object.keys(PARTS).filter((name) => result?.[name]);
-  return html`<aside class="controls">${second ? html`<${Pick} label=${text.other} value=${second.id} onChange=${(other) => set({ other })}
-      options=${[...edits.slice(0, 1).map(() => [run.id, text.itself]), ...others.map((one) => [one.id, one.name])]} />` : html`<${Note}>${text.alone}<//>`}
+  return html`<aside class="controls">${others.length > 0 && html`<${Pick} label=${text.other} value=${second?.id ?? ''} onChange=${(other) => set({ other })}
+      options=${[edits.length ? [run.id, text.itself] : ['', '–'], ...others.map((one) => [one.id, one.name])]} />`}${!second && html`<${Note}>${text.alone}<//>`}
     ${texts.controls}${button}</aside>
   <section class="picture measured"><h2>${text.output}</h2>
     <${Outputs} names=${[edits.length ? text.edited(run.name) : run.name, second?.name].filter(Boolean)} outputs=${outputs} /><div class="side">

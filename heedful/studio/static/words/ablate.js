@@ -14,6 +14,7 @@ export const text = {
   names: ['with edits', 'without'],
   output: 'Output',
   grid: 'Importance of each head',
+  mean: 'mean over all texts',
   idle: 'Choose a head to remove it. The button measures all of them.',
   cell: (name, x, one, off) => `${name}${one ? `: the loss rises by ${x}, 95 % from ${one[0]} to ${one[1]}` : ''}. `
     + `${off ? 'Removed; choose it to restore it' : 'Choose it to remove it'}.`,
@@ -31,8 +32,8 @@ export const text = {
   shell: 'Vectors of the',
   patch: 'Patch every vector',
   map: 'Share of the output that comes back',
-  patched: (layer, word, share) => `The clean vector after layer ${layer} at “${word}” brings back ${share}: `
-    + '(patched − corrupted) / (clean − corrupted).',
+  share: '(patched − corrupted) / (clean − corrupted), sums of log-probabilities of what the model writes after the clean text',
+  patched: (layer, word, share) => `The clean vector after layer ${layer} at “${word}” brings back ${share} of the log-probability.`,
   layer: (n) => `layer ${n}`,
   scores: (a, b, other) => `Log-probability of the output: ${a} after the clean text, ${b} after “${other}”`,
 };

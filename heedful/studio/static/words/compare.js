@@ -9,7 +9,7 @@ export const text = {
   },
   other: 'Second model',
   itself: 'the same, without edits',
-  alone: 'There is no second model: train one, or add edits on the Ablate page.',
+  alone: 'Choose a second model (train one if there is none), or add edits on the Ablate page.',
   start: 'Compare',
   output: 'Output',
   edited: (name) => `${name}, edited`,
