@@ -22,7 +22,13 @@ TEXT = "Their small cat was a fast animal."
 CARD = ("task", "architecture", "parameters", "best")
 LIKE_PAGES: dict[str, dict[str, Any]] = {  # the options that they send at first
     "write": {"max_new_tokens": 60},
-    "search": {"beam": 4, "length_alpha": 0.6, "beam_groups": 1, "max_new_tokens": 60, "stopping": "heuristic"},
+    "search": {
+        "beam": 4,
+        "length_alpha": 0.6,
+        "beam_groups": 1,
+        "max_new_tokens": 60,
+        "stopping": "heuristic",
+    },
 }
 MEASURES = ("weight", "norm", "zeroing", "gradient")
 TENSORS = ("weights", "scores", "q", "k", "v", "allowed", *KEPT)
@@ -77,7 +83,9 @@ def record(folder: str) -> None:
         "scale": detail.scale,
         "about": result(about(model, {}, b""))[-1]["result"],
         "aligner": best,
-        "write": told_with(write, model, {"top": 10, "prefix_tokens": [], "options": LIKE_PAGES["write"]}),
+        "write": told_with(
+            write, model, {"top": 10, "prefix_tokens": [], "target": None, "options": LIKE_PAGES["write"]}
+        ),
         "search": told_with(search(traces), model, {"reference": None, "options": LIKE_PAGES["search"]}),
         "answers": {"flow 5": result(flow(traces)(model, {"trace": given, "top": 5}, b""))[-1]["result"]},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -52,14 +52,15 @@ AFTER: Any = (
     Annotated[Tokens, "tokens that the text begins with"],
     field(default_factory=list),
 )
-WriteRequest = writing_request("WriteRequest", "Write token by token.", ("top", Top, 10), AFTER)
+TARGET: Any = ("target", Annotated[Text | None, "a text to write, to its end"], None)
+WriteRequest = writing_request("WriteRequest", "Write token by token.", ("top", Top, 10), AFTER, TARGET)
 
 
 async def write(studio: Studio, request: Request) -> Response:
     """Write a text, and send each token with its alternatives as it comes."""
     body = await body_of(request, studio.service.limits.body_bytes)
     asked = read(WriteRequest, body, studio.service.limits)
-    given = {name: getattr(asked, name) for name in ("text", "top", "prefix_tokens", "edits")}
+    given = {name: getattr(asked, name) for name in ("text", "top", "prefix_tokens", "target", "edits")}
     given["options"] = {name: getattr(asked, name) for name in OPTIONS if body.get(name) is not None}
     if asked.run == RUN:
         return stream(studio, recorded_events("write", given))
@@ -84,6 +85,14 @@ async def search(studio: Studio, request: Request) -> Response:
         return stream(studio, recorded_events("search", given))
     worker = await studio.worker(asked.run)
     return stream(studio, worker_events(studio, worker, "search", given))
+
+
+async def guess(studio: Studio, request: Request) -> Response:
+    """What fits the blanks of a text, or the likeliest labels of a text or picture."""
+    asked = await asked_for(GuessRequest, studio.service, request)
+    given, blob = {"text": asked.text}, studio.pictures.of(asked.text)
+    event = await studio.service.result(await studio.worker(asked.run), "guess", given, 1, blob)
+    return JSONResponse(event["result"])
 
 
 # What a model is.
@@ -138,6 +147,14 @@ async def worker_events(studio: Studio, worker: Any, do: str, given: dict[str, A
         yield {"done": event["result"]} if event.get("over") else event
 
 
+@dataclass(frozen=True, kw_only=True)
+class GuessRequest:
+    """Fill the blanks of a text, or label a text or picture."""
+
+    run: RunId
+    text: Text
+
+
 # What else a model can do with a text.
 
 TASKS = {task.do: task for task in OTHERS if task.do not in ("caption", "detokenize")}
@@ -179,6 +196,7 @@ def write_routes(studio: Studio) -> list[Route]:
     found = [
         studio_route(studio, "/api/write", write, "POST", WriteRequest),
         studio_route(studio, "/api/search", search, "POST", SearchRequest),
+        studio_route(studio, "/api/guess", guess, "POST", GuessRequest),
         studio_route(studio, "/api/positions", positions, "POST", PositionsRequest),
         studio_route(studio, "/api/cost", cost, "POST", CostRequest),
         studio_route(studio, "/api/tokenize", tokenize, "POST", SpellRequest),

@@ -9,15 +9,20 @@ from typing import Any
 from ..data.pieces import labels
 from ..decode.streaming import Token
 from ..errors import BadInput
+from ..inside.beam_tree import BeamTree
 from ..service.methods import Event, Given, Method, Work
 from ..service.searches import KnownSearches
 from ..service.writing import plan
+from ..use.beam_tree import reference_tokens
+from ..use.fill import MASK
 from ..use.model import Model
 from ..use.pieces import TextSoFar
 from ..use.search import Request, Search
-from .tracing import Traces
+from .pictures import reads_images
+from .tracing import Traces, picture_of
 
 ABILITIES = ("translate", "summarize", "generate")
+MOST = 10  # guesses
 
 
 def ability_of(model: Model) -> str:
@@ -29,7 +34,7 @@ def ability_of(model: Model) -> str:
 
 
 def write_methods(traces: Traces) -> Mapping[str, Method]:
-    """The method of a worker that writes, with the edits of a request."""
+    """The methods of a worker that write, with the edits of a request, and that guess."""
 
     def edited(model: Model, given: Given, blob: bytes) -> Work:
         work = write(model, given, blob)
@@ -41,7 +46,23 @@ def write_methods(traces: Traces) -> Mapping[str, Method]:
                     return
             yield event
 
-    return {"studio_write": edited}
+    def guess(model: Model, given: Given, blob: bytes) -> Work:
+        """What fits each blank of a text, or the likeliest labels of a text or picture."""
+        text = given["text"]
+        if "fill" in model.can:
+            blanks = model.fill(text, top=MOST).blanks if MASK in text else []
+            groups = [[[one.word, one.probability] for one in some] for some in blanks]
+        elif reads_images(model):
+            kept = traces.get(model, {"text": text, "target": None, "edits": []}, blob)
+            groups = [(picture_of(model, kept) or {})["labels"]]
+        else:
+            shares = getattr(model.classify(text), "probabilities", None)
+            if not isinstance(shares, dict):
+                raise BadInput("this model gives one score to a text, and no labels")
+            groups = [sorted(map(list, shares.items()), key=lambda pair: -pair[1])[:MOST]]
+        yield {"over": True, "result": {"guesses": groups}}
+
+    return {"studio_write": edited, "guess": guess}
 
 
 def write(model: Model, given: Given, blob: bytes) -> Work:
@@ -50,11 +71,13 @@ def write(model: Model, given: Given, blob: bytes) -> Work:
     told = {"ability": ability_of(model), "texts": [given["text"]], "options": options}
     planned = plan(KnownSearches(model), {**told, "top": given["top"]})
     yield None
-    (request,), search, prefix = planned.requests, planned.search, given["prefix_tokens"]
+    (request,), search, prefix = planned.requests, planned.search, list(given["prefix_tokens"])
     if search.width > 1 or search.how.beam_groups > 1:
         raise BadInput("a beam decides at the end: leave out `beam`, or ask for the search")
     if request is None:
         raise BadInput("there is nothing to write after this text: give another one")
+    if given["target"] is not None:
+        prefix += reference_tokens(model, search, request, given["target"])
     yield {"start": {"tokens": tokens_json(model, prefix), "prompt": tokens_json(model, request.prompt)}}
     yield from written(model, search, beginning_with(request, prefix))
 
@@ -106,3 +129,23 @@ def token_event(model: Model, token: Token, piece: str) -> Event:
 def tokens_json(model: Model, ids: list[int]) -> list[dict[str, Any]]:
     texts = labels(model.wording.writes, ids)
     return [{"id": number, "text": text} for number, text in zip(ids, texts, strict=True)]
+
+
+def finished(tree: BeamTree) -> list[dict[str, Any]]:
+    """The hypotheses of a beam search that have ended, short ones first."""
+    ends = [node for node in tree.nodes if node.fate in ("ended", "beaten")]
+    return [
+        {"text": " ".join(one.text for one in tree.way(node.id)), "length": node.step}
+        | {"total": node.total, "score": node.score}
+        for node in sorted(ends, key=lambda node: (node.step, -node.score))
+    ]
+
+
+def parting(tree: BeamTree) -> dict[str, Any] | None:
+    """The first step at which the best hypothesis does not take the likeliest token; None: it always does."""
+    for node in tree.way(tree.best[0]):
+        rivals = [one for one in tree.nodes if one.before == node.before and one.fate != "forbidden"]
+        greedy = max(rivals, key=lambda one: one.log_probability)
+        if greedy.token != node.token:
+            return {"step": node.step, "greedy": greedy.text, "beam": node.text}
+    return None

@@ -1,10 +1,6 @@
-/** Options of decoding, as the address has them, the sliders that set them, and tokens colored by their probability. */
-import { html, useTheme } from './html.js';
-import { num } from './words.js';
-import { text } from './words/write.js';
-import { weightColor } from './paint.js';
-import { Chips } from './views/chips.js';
-import { Num, Slider } from './views/controls.js';
+/** Options of decoding, as the address has them, and the sliders that set them. */
+import { html } from './html.js';
+import { Slider } from './views/controls.js';
 
 /** Title, least, greatest, step and default, by the names that the server knows. */
 const OPTIONS = {
@@ -27,22 +23,13 @@ export function optionsOf(names, { state, about }) {
 }
 
 export function Sliders({ names, view }) {
-  const values = optionsOf(names, view);
-  return names.map((name) => html`<${Slider} key=${name} label=${OPTIONS[name][0]} value=${values[name]} low=${OPTIONS[name][1]}
-    high=${OPTIONS[name][2]} step=${OPTIONS[name][3]} format=${String} onChange=${(value) => view.set({ [name]: value }, true)} />`);
+  return Object.entries(optionsOf(names, view)).map(([name, value]) => {
+    const [label, low, high, step] = OPTIONS[name];
+    return html`<${Slider} key=${name} ...${{ label, value, low, high, step }} onChange=${(x) => view.set({ [name]: x }, true)} />`;
+  });
 }
 
 /** Options as arguments in Python. */
 export function python(options) {
   return Object.entries(options).map(([name, value]) => `, ${name}=${value === true ? 'True' : JSON.stringify(value)}`).join('');
-}
-
-/** Tokens, dark where they are unlikely, and the sum of their log-probabilities. */
-export function TokenChips({ tokens, label, at, onPick, children }) {
-  const theme = useTheme();
-  const total = tokens.reduce((sum, one) => sum + one.log_probability, 0);
-  const items = tokens.map(({ id, text: name, log_probability: log, top }, i) => ({ text: name, on: i === at, color: weightColor(-log / 6, theme),
-    from: text.token(num(log), num(Math.exp(log)), top && top.findIndex(([other]) => other === id) + 1) }));
-  return html`<div class="branch"><${Chips} label=${label} items=${items} onPick=${onPick} />
-    <${Num} value=${total} from=${text.total(tokens.length)} />${children}</div>`;
 }

@@ -5,7 +5,7 @@ import { intOf, listOf } from '../state.js';
 import { num, words } from '../words.js';
 import { text } from '../words/decode.js';
 import { literal } from '../reading.js';
-import { Sliders, TokenChips, optionsOf, python } from '../decoding.js';
+import { Sliders, optionsOf, python } from '../decoding.js';
 import { Choice, Note, Slider } from '../views/controls.js';
 import { Table } from '../views/table.js';
 import { Tree } from '../views/tree.js';
@@ -24,31 +24,19 @@ function namesOf({ state }) {
   return ['beam', 'length_alpha', 'beam_groups', ...(state.beam_groups > 1 ? ['diversity_penalty'] : []), 'max_new_tokens'];
 }
 
-function optionsOfSearch(view) {
-  return { ...optionsOf(namesOf(view), view), stopping: view.state.stopping || text.rules[0] };
+function askedOf(view) {
+  const { stopping = text.rules[0][0], target } = view.state;
+  return { ...optionsOf(namesOf(view), view), stopping, ...(target && { reference: target }) };
 }
 
-/** The nodes from the first token to one of them. */
-function wayTo(nodes, id) {
-  const node = nodes.find((one) => one.id === id);
-  return node ? [...wayTo(nodes, node.before), node] : [];
-}
-
-/** Where the best hypothesis does not take the likeliest token. */
-function parting(nodes, way) {
-  const greedy = ({ before }) => nodes.filter((one) => one.before === before && one.fate !== 'forbidden').sort((a, b) => b.log_probability - a.log_probability)[0];
-  const node = way.find((one) => greedy(one).token !== one.token);
-  return node ? text.part(node.step, greedy(node).text, node.text) : text.agree;
-}
-
-/** One step after the other, until the last. */
-function usePlay(step, steps, set) {
+/** A button that shows one step after the other, until the last. */
+function Play({ step, steps, set }) {
   const [playing, setPlaying] = hooks.useState(false);
   hooks.useEffect(() => {
     if (!playing) return undefined;
     const timer = setTimeout(() => (step < steps ? set({ step: step + 1 }, true) : setPlaying(false)), 700);
     return () => clearTimeout(timer);
-  }, [playing, step, steps]);
+  }, [playing, step]);
   const turn = () => {
     if (!playing && step === steps) set({ step: 1 }, true);
     setPlaying(!playing);
@@ -57,49 +45,45 @@ function usePlay(step, steps, set) {
     onClick=${turn}>${playing ? text.pause : text.play}</button>`;
 }
 
-function Numbers({ label, rows, keys, sort }) {
-  const plain = ['text', 'said'];
-  return html`<h2>${label}</h2><${Table} label=${label} rows=${rows} sort=${sort} columns=${keys.map((key) => ({ key, title: text.columns[key],
-    plain: plain.includes(key), text: plain.includes(key) ? (row) => row[key] : undefined, from: text.froms[key] && (() => text.froms[key]) }))} />`;
+function Numbers({ label, rows, keys }) {
+  const column = (key) => {
+    const [name, from] = text.columns[key];
+    const plain = key === 'text' || key === 'fate';
+    return { key, title: name, plain, text: plain || key === 'length' ? (row) => row[key] : undefined, from: () => from };
+  };
+  return html`<h2>${label}</h2><${Table} label=${label} rows=${rows} columns=${keys.map(column)} />`;
 }
 
 export function render({ view }) {
   const { state, set, run, about, shown } = view;
-  const body = { run: run.id, text: state.text || about.example, edits: listOf(state.edits), ...optionsOfSearch(view) };
-  if (about.pair && state.target) body.reference = state.target;
+  const body = { run: run.id, text: state.text || about.example, edits: listOf(state.edits), ...askedOf(view) };
   const { events, done, error, busy } = useStream('/api/search', body);
   const steps = events.length;
   const step = intOf(state.step, 1, steps, steps);
-  const play = usePlay(step, steps, set);
-  const nodes = hooks.useMemo(() => events.flatMap((event) => event.nodes), [events]).map((node) => ({ ...node, said: text.fates[node.fate] }));
-  const way = done ? wayTo(nodes, done.best[0]) : [];
+  const nodes = events.flatMap((event) => event.nodes);
+  const way = [];
+  for (let id = done?.best[0]; nodes[id]; id = nodes[id].before) way.push(id);
   const drawn = nodes.filter((node) => node.step <= step).map((node) => ({ ...node, column: node.step - 1, probability: Math.exp(node.log_probability),
-    faint: !['lives', 'ended'].includes(node.fate), on: way.includes(node), from: text.node(node.text, node.said, num(node.total), num(node.score)) }));
-  const ended = nodes.filter((node) => ['ended', 'beaten'].includes(node.fate))
-    .map((node) => ({ ...node, length: node.step, text: wayTo(nodes, node.id).map((one) => one.text).join(' ') }));
-  const { reference } = done ?? {};
+    faint: !['lives', 'ended'].includes(node.fate), on: way.includes(node.id), from: text.node(node, num(node.total), num(node.score)) }));
   shown.nodes = nodes;
   return html`<aside class="controls"><${Sliders} names=${namesOf(view)} view=${view} />
-    <${Choice} label=${text.stopping} value=${body.stopping} options=${text.rules.map((rule) => [rule, rule])} onChange=${(stopping) => set({ stopping })} />
+    <${Choice} label=${text.stopping} value=${body.stopping} options=${text.rules} onChange=${(stopping) => set({ stopping })} />
   </aside>
   <section class="picture"><${Note} error=${error} busy=${busy && words.loading} />${done && html`
-    <div class="row-of"><${Slider} label=${text.step} value=${step} low=${1} high=${steps} format=${String} onChange=${(n) => set({ step: n }, true)} />${play}</div>
+    <div class="row-of"><${Slider} label=${text.step} value=${step} low=${1} high=${steps} onChange=${(n) => set({ step: n }, true)} />
+      <${Play} ...${{ step, steps, set }} /></div>
     <${Tree} nodes=${drawn} label=${text.tree} />
-    <p class="note">${parting(nodes, way)}</p>
-    ${reference && html`<${TokenChips} label=${words.target} tokens=${reference.tokens.map((name, i) => ({ text: name, log_probability: reference.log_probabilities[i] }))} />
-      <p class="note">${reference.verdict}</p>`}
-    <${Numbers} label=${text.candidates(step)} rows=${events[step - 1].nodes.map((node) => nodes.find((one) => one.id === node.id))} keys=${['text', 'log_probability', 'total', 'score', 'said']} />
-    <${Numbers} label=${text.finished} rows=${ended} keys=${['length', 'total', 'score', 'text']} sort="length" />`}
+    <p class="note">${text.part(done.parting)}</p>${done.reference && html`<p class="note">${done.reference.verdict}.</p>`}
+    <${Numbers} label=${text.candidates} rows=${events[step - 1].nodes} keys=${['text', 'log_probability', 'total', 'score', 'fate']} />
+    <${Numbers} label=${text.finished} rows=${done.finished} keys=${['length', 'score', 'total', 'text']} />`}
   </section>`;
 }
 
 export function code(view) {
   const { run, about, state } = view;
-  const options = { ...optionsOfSearch(view), ...(about.pair && state.target && { reference: state.target }) };
   return `import heedful
 
-model = heedful.load(${literal(run.folder ?? run.name)})
-tree = model.beam_tree(${literal(state.text || about.example)}${python(options)})
+tree = heedful.load(${literal(run.folder ?? run.name)}).beam_tree(${literal(state.text || about.example)}${python(askedOf(view))})
 tree.nodes, tree.answers, tree.reference
 `;
 }

@@ -1,5 +1,6 @@
 /** A tree that grows to the right, one column a step: text in nodes, thickness of an edge = probability. */
 import { hooks, html } from '../html.js';
+import { textWidth } from './map.js';
 
 const [WIDE, TALL] = [112, 26];
 
@@ -16,7 +17,7 @@ export function treeLayout(nodes) {
     const wanted = (node) => places.get(node.before)?.y ?? 0;
     const sorted = columns.get(column).map((node, n) => ({ node, n })).sort((a, b) => wanted(a.node) - wanted(b.node) || a.n - b.n);
     sorted.forEach(({ node }, i) => {
-      places.set(node.id, { x: column * WIDE + 10, y: i * TALL + TALL / 2 });
+      places.set(node.id, { text: node.text, x: column * WIDE + 10, y: i * TALL + TALL / 2 });
       most = Math.max(most, i + 1);
     });
   }
@@ -34,7 +35,7 @@ export function Tree({ nodes, label, onPick }) {
   hooks.useEffect(() => { box.current.scrollLeft = width; }, [width]); // the last step is in view
   const edges = nodes.filter((node) => places.has(node.before)).map((node) => {
     const [from, to] = [places.get(node.before), places.get(node.id)];
-    const [x0, x1] = [from.x + WIDE - 26, to.x - 2];
+    const [x0, x1] = [from.x + Math.min(WIDE - 28, textWidth(from.text) + 14), to.x];
     const d = `M${x0} ${from.y} C${x0 + 12} ${from.y} ${x1 - 12} ${to.y} ${x1} ${to.y}`;
     return html`<path key=${node.id} d=${d} class=${node.faint ? 'faint' : ''} stroke-width=${0.75 + 5 * node.probability} />`;
   });
