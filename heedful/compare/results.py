@@ -55,9 +55,8 @@ class ComparisonResult:
         return as_json(self.rows, {"task": self.task, "seeds": self.seeds, "folder": self.folder})
 
     def _repr_html_(self) -> str:
-        style = (
-            f"background:#fff;background:{PAPER};color:#222;color:{INK};padding:8px;font-size:11px;margin:0"
-        )
+        colors = f"background:#fff;background:{PAPER};color:#222;color:{INK}"
+        style = f"{colors};padding:8px;font-size:11px;margin:0;white-space:pre-wrap"
         return framed(f'{in_both_themes(self.svg())}<pre style="{style}">{escape(self.text())}</pre>')
 
 
