@@ -44,7 +44,7 @@ from ..use.model import Model
 from .tracing import over
 
 LENGTH = 32  # tokens, unless the request says how many
-MOST_FLOPS = 2e12  # of a step that is measured
+MOST_FLOPS = {"cpu": 1e11, "cuda": 2e13}  # of a step that is measured: seconds
 POINTS = 40  # of the curve of shares
 TIMED = 5  # steps whose median is told
 SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices that are multiplied
@@ -66,6 +66,7 @@ def describe(model: Model, given: Given, blob: bytes) -> Work:
     if given.get("room"):
         yield None
         told |= further(model, config, network, found, given)
+    told |= {"table": table_of(found, told.get("groups", [])), "code": code_of(model, found, given)}
     yield over(told)
 
 
@@ -108,16 +109,13 @@ def within(number: int, least: int, most: int | None) -> int:
 def further(model: Model, config: Any, network: Any, found: Costs, given: Given) -> dict[str, Any]:
     """What only the page of costs shows: sizes to change, formulas, the crossover, batches, seconds."""
     beyond, lengths, shares = crossover_of(model.architecture, config)
-    groups = groups_of(network, found, given)
     return {
         "fields": fields_of(config, network, found, given["room"]),
         "rows": [row for part in found.whole.parts for row in rows_of(part, 0)],
         "crossover": beyond,
         "crossing": crossing(beyond, found),
         "curve": {"lengths": lengths, "shares": shares},
-        "groups": groups,
-        "table": table_of(found, groups),
-        "code": code_of(model, found, given.get("config") or {}),
+        "groups": groups_of(network, found, given),
     }
 
 
@@ -154,7 +152,10 @@ def fields_of(config: Any, network: Any, found: Costs, room: int) -> list[dict[s
 
 
 def field(name: str, value: Any, about: str, choices: Any = (), slide: Any = ()) -> dict[str, Any]:
-    return {"name": name, "value": value, "about": about, "choices": choices, "slide": slide}
+    label = name.replace("_", " ").capitalize()
+    return {
+        "name": name, "label": label, "value": value, "about": about, "choices": choices, "slide": slide,
+    }  # fmt: skip
 
 
 def rows_of(part: Part, depth: int) -> list[dict[str, Any]]:
@@ -197,14 +198,14 @@ def table_of(found: Costs, groups: list[dict[str, Any]]) -> list[list[Any]]:
     return [[*names], *([row[name] for name in names] for row in rows), *bars]
 
 
-def code_of(model: Model, found: Costs, sizes: dict[str, Any]) -> str:
+def code_of(model: Model, found: Costs, given: Given) -> str:
     """The Python that gives the same numbers."""
     return f"""import heedful
 from heedful.inside.costs import changed, costs, crossover
 from heedful.models.base.skeleton import skeleton
 
 loaded = heedful.load({str(model.folder)!r})
-model = skeleton(loaded.architecture, changed(loaded.config, {sizes!r}))
+model = skeleton(loaded.architecture, changed(loaded.config, {given.get("config") or {}}))
 found = costs(model, {found.batch}, {found.length}, {found.source_length}, {found.precision!r})
 found.parameters, found.whole.flops, found.pairs, found.memory, crossover(model)
 """
@@ -365,10 +366,10 @@ def predicted_seconds(found: Costs, given: Given) -> float | None:
 
 def refuse_large(found: Costs, device: torch.device) -> None:
     """Refuse a step that would take minutes, or more memory than half of what is free."""
-    flops, room = 3 * found.whole.flops, memory_of(device.type)
-    if flops > MOST_FLOPS:
+    flops, room, most = 3 * found.whole.flops, memory_of(device.type), MOST_FLOPS[device.type]
+    if flops > most:
         raise BadInput(
-            f"a step would take {flops:.3g} FLOPs, and {MOST_FLOPS:.3g} are the most that are measured here: "
+            f"a step would take {flops:.3g} FLOPs, and {most:.3g} are the most that are measured here: "
             f"choose a smaller batch or length"
         )
     if room is not None and found.memory["training"] > room / 2:

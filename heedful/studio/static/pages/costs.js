@@ -19,8 +19,7 @@ export function applies(run) {
 }
 
 /** A setting: one of several, a slider of doublings (four steps each), or a number. */
-function Field({ name, value, about, choices, slide, onChange }) {
-  const label = name.replaceAll('_', ' ');
+function Field({ label, value, about, choices, slide, onChange }) {
   const [low, high] = slide.map((n) => Math.ceil(4 * Math.log2(n)));
   if (choices.length) return html`<${Pick} label=${label} value=${value} options=${choices.map((one) => [one, one])} onChange=${onChange} />`;
   if (high) return html`<${Slider} label=${label} value=${Math.round(4 * Math.log2(value))} low=${low} high=${high} format=${() => count(value)}
@@ -30,8 +29,8 @@ function Field({ name, value, about, choices, slide, onChange }) {
 
 function Parts({ rows, costs }) {
   const bar = (from, to, of, kind = 'bar') => html`<i class=${kind} style=${{ left: `${(100 * from) / of}%`, width: `${(100 * (to - from)) / of}%` }} />`;
-  return html`<div role="list"><div class="cost label" role="listitem">${text.columns.map((name) => html`<span key=${name}>${name}</span>`)}</div>
-    ${rows.map(({ depth, name, parameters, flops, pairs, from }, i) => html`<div key=${i} role="listitem"><div class="cost" tabindex="0" data-from=${from}>
+  return html`<div role="list"><div class="cost label" role="listitem">${text.columns.map((name) => html`<span>${name}</span>`)}</div>
+    ${rows.map(({ depth, name, parameters, flops, pairs, from }) => html`<div role="listitem"><div class="cost" tabindex="0" data-from=${from}>
       <span style=${{ paddingLeft: `${14 * depth}px` }}>${name}</span>
       <span class="bar-track">${bar(0, parameters, costs.parameters)}</span><span class="bar-value">${count(parameters)}</span>
       <span class="bar-track">${bar(0, flops - pairs, costs.flops)}${bar(flops - pairs, flops, costs.flops, 'hatch')}</span>
@@ -63,7 +62,7 @@ export function render({ view }) {
     ${costs && html`<section><h2>${text.machine}</h2><p class="row-of">${jobs.map((job, i) => html`<button key=${i} type="button" class="small"
       onClick=${() => job.start(true)}>${text.jobs[i]}</button>`)}</p>
       <${Note} error=${jobs.map((job) => job.error).join('')} busy=${jobs.some((job) => job.state === 'running') && text.busy} />
-      ${jobs.flatMap((job) => job.result?.rows ?? []).map((one) => html`<p key=${one.text}><${Num} ...${one} /></p>`)}</section>`}</section>`;
+      ${jobs.flatMap((job) => job.result?.rows ?? []).map((one) => html`<p><${Num} ...${one} /></p>`)}</section>`}</section>`;
 }
 
 export function code({ shown }) {

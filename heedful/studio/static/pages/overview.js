@@ -5,7 +5,6 @@ import { useJob } from '../job.js';
 import { intOf, spell } from '../state.js';
 import { count, words } from '../words.js';
 import { text } from '../words/overview.js';
-import { literal } from '../reading.js';
 import { Note, Slider } from '../views/controls.js';
 
 export const title = text.title;
@@ -41,18 +40,18 @@ function Box({ part, which, layer, total, go, order }) {
 }
 
 /** Parts from below to above. Norms of a block stand where they are computed: before or after each layer. */
-function Parts({ part, drawn, kindOf, view, ...rest }) {
+function Parts({ part, drawn, kindOf, view, first = 0, ...rest }) {
   const order = part.name === 'positions' || (part.name === 'attention' && drawn?.score_position);
   const which = kindOf(part.name);
   if (!part.parts.length) return (part.parameters || part.flops || part.detail) && html`<${Box} part=${part} which=${which} order=${order} ...${rest} />`;
   const norms = part.parts.find((one) => one.name === 'norms');
   const [before, after] = norms && drawn ? [/pre|sand|para/, /post|sand/].map((place) => place.test(drawn.norm)) : [];
   const norm = (there) => there && html`<div class="norm" tabindex="0" data-from=${text.from(norms, count(norms.parameters), '0')}>${text.norm}</div>`;
-  const many = part.parts[0].count > 1 ? part.parts[0].count : 0;
-  const { state, set } = view;
-  const layer = Math.min(many || 1, intOf(state.layer, 1, 999, 1));
-  return html`<div class=${`group${many ? ' many' : ''}`}><span class="group-name">${part.name}${many > 0 && kindOf('attention') && html` <span class="layers" role="group" aria-label=${words.layer}>
-    ${Array.from({ length: many }, (_, i) => html`<button key=${i} type="button" aria-pressed=${i + 1 === layer} onClick=${() => set({ layer: String(i + 1) })}>${i + 1}</button>`)}</span>`}</span>
+  const [block, { state, set }] = [/ blocks?$/.test(part.name), view];
+  const layer = intOf(state.layer, first + 1, first + part.count, first + 1);
+  return html`<div class=${`group${part.count > 1 ? ' many' : ''}`}><span class="group-name">${part.name}${block && kindOf('attention') && html` <span class="layers"
+    role="group" aria-label=${words.layer}>${Array.from({ length: part.count }, (_, i) => first + i + 1).map((n) => html`<button key=${n} type="button"
+    aria-pressed=${n === layer} onClick=${() => set({ layer: String(n) })}>${n}</button>`)}</span>`}</span>
     ${[...part.parts].reverse().filter((one) => one !== norms || !drawn?.norm).map((one, i) => html`<${dom.Fragment} key=${i}>${norm(after)}
       <${Parts} part=${one} drawn=${drawn} kindOf=${kindOf} view=${view} ...${rest} layer=${layer} />${norm(before)}<//>`)}</div>`;
 }
@@ -65,8 +64,9 @@ function Shell({ shell, drawn, view, total, pair }) {
     const which = pair && shell.name === 'encoder' && name === 'attention' ? 'encoder' : KINDS[name];
     return view.about.kinds.includes(which) && which;
   };
-  return html`<section class="shell"><h2>${shell.name}</h2>
-    ${[...shell.parts].reverse().map((part, i) => html`<${Parts} key=${i} part=${part} drawn=${drawn} kindOf=${kindOf} view=${view} total=${total} go=${view.go} layer=${1} />`)}
+  let past = 0; // layers below
+  const parts = shell.parts.map((part, i) => html`<${Parts} key=${i} part=${part} first=${/ blocks?$/.test(part.name) ? (past += part.count) - part.count : 0} drawn=${drawn} kindOf=${kindOf} view=${view} total=${total} go=${view.go} layer=${1} />`);
+  return html`<section class="shell"><h2>${shell.name}</h2>${parts.reverse()}
     <ul class="facts">${facts.filter(Boolean).map((fact) => html`<li key=${fact}>${fact}</li>`)}</ul></section>`;
 }
 
@@ -102,18 +102,10 @@ export function render({ view }) {
       drawn=${drawing?.find((one) => one.name === shell.name)} />`)}</div></section>`;
 }
 
-export function code({ run, shown }) {
-  const { length, source_length: source } = shown.value.costs;
-  return `import heedful\nfrom heedful.inside.costs import costs\n\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`
-    + `found = costs(model.model, 1, ${length}, ${source ?? 'None'})\nfound.parameters, found.whole.flops\n`;
+export function code({ shown }) {
+  return shown.value.code;
 }
 
 export function csv({ shown }) {
-  const rows = [['part', 'detail', 'parameters', 'flops']];
-  const walk = (part, path) => {
-    rows.push([`${path}${part.name}`, part.detail, part.parameters, part.flops]);
-    for (const one of part.parts) walk(one, `${path}${part.name} / `);
-  };
-  for (const part of shown.value?.costs.parts ?? []) walk(part, '');
-  return rows;
+  return shown.value?.table ?? [];
 }

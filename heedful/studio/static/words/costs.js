@@ -6,7 +6,7 @@ export const text = {
   whyText: 'Most operations grow with the length n. Those between queries and keys grow with n², and win from the crossover on.',
   lecture: 'Complexity: n²·d for self-attention, n·d² for the rest.',
   reset: 'Its own sizes',
-  columns: ['part', 'parameters', 'FLOPs forward; n² hatched'],
+  columns: ['Part', 'Parameters', 'FLOPs forward; n² hatched'],
   lines: ['share of n²', 'here', 'crossover'],
   machine: 'This machine',
   jobs: ['Measure its rates', 'Run a training step'],
