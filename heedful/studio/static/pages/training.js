@@ -82,7 +82,7 @@ export function render({ view }) {
     return () => clearTimeout(timer);
   }, [times]);
   const runs = view.runs.filter((run) => run.kind === 'run');
-  const first = runs.find((run) => run.status === 'running') ?? runs.find((run) => run.last.step);
+  const first = runs.find((run) => run.id === state.run) ?? runs.find((run) => run.status === 'running') ?? runs.find((run) => run.last.step);
   const ids = listOf(state.chosen ?? first?.id);
   const chosen = ids.flatMap((id) => runs.filter((run) => run.id === id)).slice(-MOST);
   hooks.useEffect(() => {
@@ -116,7 +116,7 @@ export function render({ view }) {
     ${runs.length ? html`<${Table} label=${text.runs} rows=${runs} chosen=${(run) => chosen.includes(run)} onChoose=${flip}
       columns=${text.columns.map((key, n) => ({ key, title: key, plain: n < 3, text: (run) => cells(run)[n], from: () => text.files }))} />` : html`<${Note}>${text.none}<//>`}
     ${lives && html`<div class="row-of">${Object.entries(text.orders).map(([order, [name, what]]) => html`<details key=${order}><summary>${name}</summary>${what} ${button(text.confirm, () => send(order))}</details>`)}</div>`}
-    <p class="note" role="status">${said || (last && !axes.length && text.empty)}</p>
+    <p class="label" role="status">${said || (last && !axes.length && text.empty)}</p>
     ${axes.length > 0 && html`<div class="charts">${charts.map(({ name, series }) => html`<${Curve} key=${name} series=${series} xName=${by} logY=${name === 'loss' && state.log}
       height=${name === 'loss' ? 300 : 190} label=${text.charts[name] ?? text.chart(name)} zoom=${state.zoom?.split(',').map(Number)}
       onZoom=${(ends) => set({ zoom: ends?.map((end) => Number(end.toPrecision(6))).join() })} />`)}</div>`}
