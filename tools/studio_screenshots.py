@@ -20,7 +20,7 @@ STATIC = Path(__file__).parents[1] / "heedful" / "studio" / "static"
 WIDTHS = {1280: 900, 390: 844}
 PATIENCE = 120_000  # milliseconds
 READY = """() => document.querySelector('main h1, main .note.error')
-  && !document.querySelector('.note[role=status], .status[role=status], .stale')"""
+  && !document.querySelector('.note[role=status]:not(:empty), .status[role=status], .stale')"""
 
 
 def pages() -> list[str]:

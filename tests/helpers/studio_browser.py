@@ -41,6 +41,7 @@ from helpers.tokenizer_cases import byte_level
 CHROMIUM = shutil.which("chromium")
 PAGES = re.findall(r"^  (\w+): \(\) =>", (static_files.FOLDER / "registry.js").read_text(), re.MULTILINE)
 EVIL = "evil.test"  # a name that leads to this machine, as that of an attacker's site does after rebinding
+ARGUMENTS = [f"--host-resolver-rules=MAP {EVIL} 127.0.0.1", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
 PATIENCE = 30_000  # milliseconds that a busy machine may take for anything
 SIZES = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 390, "height": 844}}
 
@@ -67,7 +68,7 @@ NOTING = """(() => {
 # Nothing is on its way, and nothing changed for a moment.
 SETTLED = """(quiet) => !seen.open && performance.now() - seen.changed > quiet
   && document.querySelector('main h1, main .note.error')
-  && ![...document.querySelectorAll('.note[role=status], .status[role=status], .stale')].length"""
+  && ![...document.querySelectorAll('.note[role=status]:not(:empty), .status[role=status], .stale')].length"""
 
 
 @contextmanager
@@ -76,11 +77,19 @@ def launched() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
-    args = [f"--host-resolver-rules=MAP {EVIL} 127.0.0.1", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=args)
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@contextmanager
+def without_own_guard(browser: Any) -> Iterator[Any]:
+    """Another Chromium, which lets every page speak to this machine, as most browsers do."""
+    args = [*ARGUMENTS, "--disable-features=LocalNetworkAccessChecks"]
+    other = browser.browser_type.launch(executable_path=CHROMIUM, args=args)
+    yield other
+    other.close()
 
 
 @dataclass
@@ -92,7 +101,7 @@ class Noted:
 
     def watch(self, page: Any) -> None:
         page.on("console", lambda line: line.type in ("error", "warning") and self.add("console", line.text))
-        page.on("pageerror", lambda error: self.add("error", str(error)))
+        page.on("pageerror", lambda error: self.add("error", (error.stack or str(error))[:400]))
         page.on("request", lambda request: self.came(request.url))
 
     def add(self, kind: str, what: str) -> None:

@@ -18,7 +18,7 @@ def open_page(browser):
     yield opener
     problems = opener.problems()
     opener.close()
-    assert problems == []
+    assert not problems, "\n".join(problems)
 
 
 @pytest.fixture(scope="session")
