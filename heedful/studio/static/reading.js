@@ -88,12 +88,16 @@ export function literal(text) {
 }
 
 /** The first lines of every "show code". */
+export function codeOfModel(run, more = '') {
+  return `import heedful\n${more}${more && '\n'}\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`;
+}
+
+/** The same with a trace. */
 export function codeOfTrace({ run, trace, state }) {
   const target = state.target ? `, ${literal(state.target)}` : '';
   const edits = state.edits ? `, edits=${literal(state.edits)}.split(",")` : '';
   const file = trace.text.startsWith('picture:') ? 'open("picture.png", "rb").read()' : 'b""';
-  const head = (more) => `import heedful\n${more}\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`;
-  if (!trace.picture) return `${head('')}trace = model.trace(${literal(trace.text)}${target}${edits})\n`;
-  return `${head('from heedful.studio.pictures import input_of_model\n')}picture = input_of_model(model, ${literal(trace.text)}, ${file})\n`
+  if (!trace.picture) return `${codeOfModel(run)}trace = model.trace(${literal(trace.text)}${target}${edits})\n`;
+  return `${codeOfModel(run, 'from heedful.studio.pictures import input_of_model')}picture = input_of_model(model, ${literal(trace.text)}, ${file})\n`
     + `trace = model.trace(picture${target}${edits})\n`;
 }

@@ -2,9 +2,9 @@
 import { hooks, html } from '../html.js';
 import { json, useAnswer } from '../api.js';
 import { intOf } from '../state.js';
-import { count, num, words } from '../words.js';
+import { count, fixed, num, words } from '../words.js';
 import { text } from '../words/positions.js';
-import { literal } from '../reading.js';
+import { codeOfModel } from '../reading.js';
 import { Note, Num, Pick, Slider } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
 import { HeatMap } from '../views/map.js';
@@ -12,7 +12,7 @@ import { Table } from '../views/table.js';
 
 export const title = text.title;
 export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
+export const why = text.why;
 export const needs = 'run';
 
 export function applies(run) {
@@ -32,7 +32,7 @@ function Sheet({ sheet: { name, numbers, down, across, seen, rows, columns } }) 
 /** The rotation of each pair by an offset, and how well it meets the model. */
 function Turns({ turns: { frequencies, errors }, k }) {
   const rows = frequencies.map((w, i) => [i + 1, k * w, Math.cos(k * w), Math.sin(k * w)]);
-  const columns = text.columns.map(([name, from], c) => ({ key: c, title: name, from: () => from, text: (row) => (c ? num : count)(row[c]) }));
+  const columns = text.columns.map(([name, from], c) => ({ key: c, title: name, from: () => from, text: (row) => fixed(row[c], c && 3) }));
   return html`<section><h2>${text.turns(k)}</h2><p>${text.error} <${Num} value=${errors[k]} from=${text.errorFrom} /></p>
     <${Table} label=${text.turns(k)} rows=${rows} columns=${columns} /></section>`;
 }
@@ -60,8 +60,7 @@ export function render({ view: { state, set, run, about, shown } }) {
 }
 
 export function code({ run, shown: { at, n, k, body: { length, base }, one } }) {
-  return `import heedful\nfrom heedful.inside.look.positions import positions\n\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`
-    + `found = positions(model.loaded, ${length}, base=${base ?? 'None'})[${at}]\nfound.sheets[${n}].numbers, found.similarity\n`
+  return `${codeOfModel(run, 'from heedful.inside.look.positions import positions')}found = positions(model.loaded, ${length}, base=${base ?? 'None'})[${at}]\nfound.sheets[${n}].numbers, found.similarity\n`
     + `${one?.rotations ? `found.rotations.matrices(${k}), found.rotations.errors[${k}]\n` : ''}`;
 }
 

@@ -4,13 +4,13 @@ import { json, useAnswer } from '../api.js';
 import { intOf } from '../state.js';
 import { words } from '../words.js';
 import { text } from '../words/tokenizer.js';
-import { literal } from '../reading.js';
+import { codeOfModel, literal } from '../reading.js';
 import { Chips } from '../views/chips.js';
 import { Choice, Note, Pick, Slider, Toggle } from '../views/controls.js';
 
 export const title = text.title;
 export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
+export const why = text.why;
 export const needs = 'run';
 
 export function applies(run, about) {
@@ -27,7 +27,7 @@ function Spelled({ name, found: { pieces, words: cut, kind, why: reason, measure
   return html`<section class="spelled"><h2>${name} · ${kind}</h2>
     <${Chips} label=${name} onPick=${(i) => onStep(cut[pieces[i].word]?.last ?? 0)} items=${pieces.map(({ word, unknown, told, shown, id }) => ({
       on: at < total && word === current, faint: unknown, from: told, text: html`${shown}<small>${id}</small>` }))} />
-    <p class="label">${measures}<br />${back}</p>
+    <p class="label" tabindex="0" data-from=${text.from}>${measures}<br />${back}</p>
     ${reason ? html`<p class="label">${reason}</p>` : html`<${Slider} label=${text.step} value=${at} low=${0} high=${total} onChange=${onStep}
         format=${(n) => `${n} / ${total} ${reached[current]?.note ?? ''}`} />
       <${Chips} label=${text.step} items=${reached.map((one, w) => ({ text: one.pieces.join(' · '), on: w === current }))} />`}</section>`;
@@ -55,8 +55,7 @@ export function render({ view: { state, set, run, runs, about, shown } }) {
 }
 
 export function code({ run, shown: { typed, target } }) {
-  return `import heedful\nfrom heedful.inside.spelling import spell\n\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`
-    + `print(spell(model.${target ? 'target_' : ''}tokenizer, ${literal(typed)}).as_text(merges=True))\n`;
+  return `${codeOfModel(run, 'from heedful.inside.spelling import spell')}print(spell(model.${target ? 'target_' : ''}tokenizer, ${literal(typed)}).as_text(merges=True))\n`;
 }
 
 export function csv({ shown }) {

@@ -28,12 +28,12 @@ function widest(labels, size) {
 }
 
 /** Where everything goes, in CSS pixels. */
-export function layout({ width, rows, cols, down, across, view, cell = 42 }) {
+export function layout({ width, rows, cols, down, across, view, cell = 42, tall: tallest = cell }) {
   const left = Math.ceil(Math.min(width * 0.26, 150, widest(down, FONT) + 10));
   const room = Math.max(40, width - left - 14);
   const side = Math.min(cell, room / cols, Math.max(TALLEST / rows, 0.4));
   const w = Math.max(24, Math.floor(side * cols));
-  const h = Math.max(24, Math.min(TALLEST, Math.floor(side * rows)));
+  const h = Math.max(24, Math.min(TALLEST, Math.floor(Math.min(side, tallest) * rows)));
   const wide = w / (view.c1 - view.c0);
   const tall = h / (view.r1 - view.r0);
   const turned = widest(across, FONT) > wide - 4;
@@ -68,9 +68,9 @@ function Labels({ box, down, across, view }) {
   return html`<g>${rows}</g><g>${cols}</g>`;
 }
 
-/** The number in each cell, where there is room to read it. */
-function Numbers({ box, values, index, cols, view, table }) {
-  if (box.wide < 32 || box.tall < 17 || (view.r1 - view.r0) * (view.c1 - view.c0) > 400) return null;
+/** The number or the text in each cell, where there is room to read it. */
+function Numbers({ box, values, index, cols, view, table, tokens, strong }) {
+  if (box.wide < (tokens ? 24 : 32) || box.tall < 17 || (view.r1 - view.r0) * (view.c1 - view.c0) > 400) return null;
   const texts = [];
   for (let r = view.r0; r < view.r1; r += 1) {
     for (let c = view.c0; c < view.c1; c += 1) {
@@ -78,9 +78,9 @@ function Numbers({ box, values, index, cols, view, table }) {
       const color = [0, 1, 2].map((n) => table[3 * index[i] + n]);
       const x = box.left + (c - view.c0 + 0.5) * box.wide;
       const y = box.top + (r - view.r0 + 0.5) * box.tall;
-      const text = fixed(values[i], 2).replace(/^(−?)0\./, '$1.');
+      const text = tokens ? cut(tokens[i], box.wide - 4) : fixed(values[i], 2).replace(/^(−?)0\./, '$1.');
       if (text === '.00') continue;
-      texts.push(html`<text key=${i} x=${x} y=${y} class="value" style=${{ fill: inkOn(color) }}
+      texts.push(html`<text key=${i} x=${x} y=${y} class=${`value${tokens ? ' token' : ''}${strong?.(i) ? ' same' : ''}`} style=${{ fill: inkOn(color) }}
         dominant-baseline="central">${text}</text>`);
     }
   }
@@ -139,11 +139,12 @@ export function zoomed(view, factor, [r, c], rows, cols) {
  * @param {{layers: Float32Array[], rows: number, cols: number, down: string[], across: string[], label: string,
  *   scale?: 'linear' | 'root' | 'row', kind?: 'weight' | 'signed', allowed?: Uint8Array, cell?: number[],
  *   side?: number, say: (r: number, c: number) => string, onCell?: (r: number, c: number) => void,
- *   onOpen?: (r: number, c: number) => void, onRow?: (r: number | null) => void, view?: object, onView?: (view: object | null) => void}} props
+ *   onOpen?: (r: number, c: number) => void, onRow?: (r: number | null) => void, view?: object, onView?: (view: object | null) => void,
+ *   tall?: number, tokens?: string[], strong?: (i: number) => boolean}} props `side` and `tall` bound a cell; `tokens` stand in cells.
  */
 export function HeatMap(props) {
   const { layers, rows, cols, down, across, label, scale = 'linear', kind = 'weight', allowed, say } = props;
-  const { cell, side, onCell, onOpen, onView } = props;
+  const { cell, side, tall, onCell, onOpen, onView, tokens, strong } = props;
   const whole = { r0: 0, r1: rows, c0: 0, c1: cols };
   const view = props.view && props.view.r1 <= rows && props.view.c1 <= cols ? props.view : whole;
   const frame = hooks.useRef(null);
@@ -155,7 +156,7 @@ export function HeatMap(props) {
     () => layers.map((one) => (kind === 'signed' ? signedPlaces(one, topOf(one)) : places(one, rows, cols, scale))),
     [layers, kind, rows, cols, scale],
   );
-  const box = width ? layout({ width, rows, cols, down, across, view, cell: side }) : null;
+  const box = width ? layout({ width, rows, cols, down, across, view, cell: side, tall }) : null;
   const large = Math.max(rows, cols) > ROOMY;
 
   hooks.useLayoutEffect(() => {
@@ -258,7 +259,7 @@ export function HeatMap(props) {
         <rect x=${box.left - 0.5} y=${box.top - 0.5} width=${box.w + 1} height=${box.h + 1} class="frame" />
         <${Labels} box=${box} down=${down} across=${across} view=${view} />
         ${layers.length === 1 && html`<${Numbers} box=${box} values=${layers[0]} index=${index[0]} cols=${cols}
-          view=${view} table=${ramp(kind, theme)} />`}
+          view=${view} table=${ramp(kind, theme)} tokens=${tokens} strong=${strong} />`}
       </svg>
       <canvas ref=${over} class="map-over" role="application" aria-roledescription="heat map" tabindex="0"
         aria-label=${`${label}. ${words.keyboard}`} style=${{ left: `${box.left}px`, top: `${box.top}px` }}

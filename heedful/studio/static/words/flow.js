@@ -4,13 +4,11 @@ export const text = {
   title: 'Flow',
   sees: 'Lens: what every layer would predict, if it were the last; strong colors are sure, and bold is the prediction of the model. '
     + 'Rollout: which tokens have reached which.',
-  whyText: 'Every layer adds to one residual stream, so the output head can read each of them.',
-  lecture: 'The residual stream: each sublayer reads from it and adds to it.',
+  why: { text: 'Every layer adds to one residual stream, so the output head can read each of them.',
+    lecture: 'The residual stream: each sublayer reads from it and adds to it.' },
   none: (name) => `This ${name} has no attention around a residual stream, so there is no flow to show.`,
   show: 'Show',
   shows: [['lens', 'lens', 'softmax(head(norm(stream)))'], ['rollout', 'rollout', 'product over the layers of (mean of the heads + identity) / 2']],
-  map: 'Layers upwards, positions across',
-  read: 'reads',
   layer: (n) => (n ? `layer ${n}` : 'embedding'),
   say: (read, layer, top, own, rank) => `After “${read}”, ${layer} reads ${top}. The prediction, “${own}”, has rank ${rank}.`,
   ranks: 'rank',
@@ -19,5 +17,5 @@ export const text = {
   adds: (x) => `norm of the vector; it adds ${x} to the score of the prediction`,
   rollout: 'How much of each token has reached each position',
   rolled: (down, across, value) => `“${down}” has received ${value} of “${across}”`,
-  rest: (value) => `The rest of the row, ${value}, came from the target’s own tokens.`,
+  rest: (value) => `; the rest of its row, ${value}, came from the target’s own tokens`,
 };
