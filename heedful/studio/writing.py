@@ -121,6 +121,7 @@ def token_event(model: Model, token: Token, piece: str) -> Event:
         "text": name,
         "piece": piece,
         "log_probability": token.log_probability,
+        "rank": next((n for n, (number, _) in enumerate(token.top, 1) if number == token.token), None),
         "top": top,
         "ended": token.ended,
     }

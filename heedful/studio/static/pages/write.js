@@ -54,8 +54,8 @@ function Branch({ n, name, given, view, open, onKnown, onBranch }) {
   const at = open ? intOf(state.token, 0, tokens.length, 0) : 0;
   const chosen = tokens[at - 1];
   const say = (log, rank) => text.token(num(log), num(Math.exp(log)), rank);
-  const items = tokens.map(({ id, text: label, log_probability: log, top }, i) => ({ text: label, on: i + 1 === at, color: weightColor(-log / 6, theme),
-    from: say(log, top.findIndex(([other]) => other === id) + 1) }));
+  const items = tokens.map(({ text: label, log_probability: log, rank }, i) => ({
+    text: label, on: i + 1 === at, color: weightColor(-log / 6, theme), from: say(log, rank) }));
   return html`<div class="row-of"><${Chips} label=${text.branch(n)} items=${items} onPick=${(i) => set({ row: n, token: i + 1 === at ? '' : i + 1 })} />
       <${Num} value=${tokens.reduce((sum, one) => sum + one.log_probability, 0)} from=${text.total(tokens.length)} />
       ${name === TARGET && html`<span class="label">${words.target}</span>`}
@@ -164,12 +164,14 @@ export function code(view) {
   if (about.can.includes('fill')) return `${head}model.fill(${given}, top=10).blanks\n`;
   if (!about.writes) return `${head}model.classify(${about.reads === 'texts' ? given : '"picture.png"'}).probabilities\n`;
   const first = literal(begun.map((one) => one.piece).join(''));
-  const { asked, found, target } = alignment;
+  const { asked: { by, row }, found, target } = alignment;
   return `${head}answer = model.${about.writes}(${given}${about.pair ? `, prefix=${first}` : ` + ${first}`}, top=10${
-    python({ ...(!state.sample && { beam: 1 }), ...decodingOf(view) })})\nanswer.tokens, answer.log_probabilities, answer.top\n${found ? `
+    python({ ...(!state.sample && { beam: 1 }), ...decodingOf(view) })})
+answer.tokens, answer.log_probabilities, answer.top
+${found ? `
 from heedful.inside.attribute import attribute
 
-attribute(model.loaded, ${given}${python({ target, by: asked.by, row: asked.row, layer: found.layer, head: found.head ?? 'mean' })}).chosen[0].weights_TS
+attribute(model.loaded, ${given}${python({ target, by, row, layer: found.layer, head: found.head ?? 'mean' })}).chosen[0].weights_TS
 ` : ''}`;
 }
 

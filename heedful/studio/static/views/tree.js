@@ -4,51 +4,33 @@ import { textWidth } from './map.js';
 
 const [WIDE, TALL] = [112, 26];
 
-/** Rows of nodes: children stay near their parent, columns do not overlap. */
-export function treeLayout(nodes) {
-  const places = new Map();
-  const columns = new Map();
-  for (const node of nodes) {
-    if (!columns.has(node.column)) columns.set(node.column, []);
-    columns.get(node.column).push(node);
-  }
-  let most = 0;
-  for (const column of [...columns.keys()].sort((a, b) => a - b)) {
-    const wanted = (node) => places.get(node.before)?.y ?? 0;
-    const sorted = columns.get(column).map((node, n) => ({ node, n })).sort((a, b) => wanted(a.node) - wanted(b.node) || a.n - b.n);
-    sorted.forEach(({ node }, i) => {
-      places.set(node.id, { text: node.text, x: column * WIDE + 10, y: i * TALL + TALL / 2 });
-      most = Math.max(most, i + 1);
-    });
-  }
-  return { places, width: (Math.max(0, ...columns.keys()) + 1) * WIDE + 20, height: most * TALL + 4 };
-}
-
 /**
- * @param {{nodes: {id: number | string, before: number | string | null, column: number, text: string,
- *   probability: number, faint?: boolean, on?: boolean, from?: string}[], label: string,
- *   onPick?: (node: object) => void}} props
+ * Children stay near their parent. The last column is in view, and its nodes can be reached by Tab.
+ * @param {{nodes: {id: number, before: number, column: number, text: string, probability: number, faint?: boolean,
+ *   on?: boolean, from?: string}[], label: string}} props
  */
-export function Tree({ nodes, label, onPick }) {
-  const { places, width, height } = treeLayout(nodes);
+export function Tree({ nodes, label }) {
   const box = hooks.useRef(null);
-  hooks.useEffect(() => { box.current.scrollLeft = width; }, [width]); // the last step is in view
+  const places = new Map();
+  const y = (id) => places.get(id)?.y ?? 0;
+  const last = Math.max(...nodes.map((node) => node.column));
+  for (let column = 0; column <= last; column += 1) {
+    nodes.filter((node) => node.column === column).sort((a, b) => y(a.before) - y(b.before))
+      .forEach((node, i) => places.set(node.id, { x: column * WIDE + 10, y: (i + 0.5) * TALL, end: Math.min(WIDE - 28, textWidth(node.text) + 14) }));
+  }
+  const [width, height] = [(last + 1) * WIDE + 20, Math.max(...[...places.values()].map((one) => one.y)) + TALL / 2 + 4];
+  hooks.useEffect(() => { box.current.scrollLeft = width; }, [width]);
   const edges = nodes.filter((node) => places.has(node.before)).map((node) => {
     const [from, to] = [places.get(node.before), places.get(node.id)];
-    const [x0, x1] = [from.x + Math.min(WIDE - 28, textWidth(from.text) + 14), to.x];
-    const d = `M${x0} ${from.y} C${x0 + 12} ${from.y} ${x1 - 12} ${to.y} ${x1} ${to.y}`;
-    return html`<path key=${node.id} d=${d} class=${node.faint ? 'faint' : ''} stroke-width=${0.75 + 5 * node.probability} />`;
+    const x = from.x + from.end;
+    return html`<path key=${node.id} class=${node.faint ? 'faint' : ''} stroke-width=${0.75 + 5 * node.probability}
+      d=${`M${x} ${from.y}C${to.x - 12} ${from.y} ${x + 12} ${to.y} ${to.x} ${to.y}`} />`;
   });
   return html`<div class="tree" tabindex="0" role="region" aria-label=${label} ref=${box}>
     <div class="tree-box" style=${{ width: `${width}px`, height: `${height}px` }}>
       <svg width=${width} height=${height} aria-hidden="true">${edges}</svg>
-      ${nodes.map((node) => {
-        const { x, y } = places.get(node.id);
-        const style = { left: `${x}px`, top: `${y - 10}px`, maxWidth: `${WIDE - 28}px` };
-        const kinds = `node${node.faint ? ' faint' : ''}${node.on ? ' on' : ''}`;
-        return html`<button type="button" key=${node.id} class=${kinds} style=${style} data-from=${node.from}
-          onClick=${() => onPick?.(node)}>${node.text}</button>`;
-      })}
+      ${nodes.map((node) => html`<span key=${node.id} class=${`node${node.faint ? ' faint' : ''}${node.on ? ' on' : ''}`} data-from=${node.from}
+        tabindex=${node.column === last ? 0 : -1} style=${{ left: `${places.get(node.id).x}px`, top: `${y(node.id) - 10}px`, maxWidth: `${WIDE - 28}px` }}>${node.text}</span>`)}
     </div>
   </div>`;
 }
