@@ -14,7 +14,6 @@ export const title = text.title;
 export const sees = text.sees;
 export const why = { text: text.whyText, lecture: text.lecture };
 export const needs = 'nothing';
-const MOST = 5; // runs at once: a browser has six connections
 
 export function applies() {
   return '';
@@ -84,13 +83,13 @@ export function render({ view }) {
   const runs = view.runs.filter((run) => run.kind === 'run');
   const first = runs.find((run) => run.id === state.run) ?? runs.find((run) => run.status === 'running') ?? runs.find((run) => run.last.step);
   const ids = listOf(state.chosen ?? first?.id);
-  const chosen = ids.flatMap((id) => runs.filter((run) => run.id === id)).slice(-MOST);
+  const chosen = ids.flatMap((id) => runs.filter((run) => run.id === id)).slice(-5); // a browser has six connections
   hooks.useEffect(() => {
     const control = new AbortController();
     if (!recorded) chosen.map((run) => pull(run, !state.still, control.signal, tell).catch((e) => control.signal.aborted || tell([sentence(e)])));
     return () => control.abort();
   }, [chosen.map((run) => run.id + run.status).join(), state.still]);
-  const axes = text.axes.filter((key) => chosen.some((run) => known(run).rows.some((row) => row[key])));
+  const axes = text.axes.filter((key) => chosen.some((run) => known(run).rows.at(-1)?.[key]));
   const by = axes.includes(state.by) ? state.by : 'step';
   const smooth = intOf(state.smooth, 0, 99, 60) / 100;
   const charts = hooks.useMemo(() => chartsOf(chosen, by, smooth), [chosen.map((run) => run.id + known(run).cursor).join(), by, smooth]);

@@ -3,8 +3,6 @@ import { html, hooks, useTheme, useWidth } from '../html.js';
 import { count, num, words } from '../words.js';
 import { HUES } from '../paint.js';
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [60, 22, 8, 36];
-
 /** An axis between two pixels, with a round number about every `gap` pixels. */
 function axis(lists, from, to, gap, log) {
   let [low, high] = [Infinity, -Infinity];
@@ -18,7 +16,7 @@ function axis(lists, from, to, gap, log) {
   const raw = ((high - low) * gap) / Math.abs(to - from);
   const size = 10 ** Math.floor(Math.log10(raw));
   const step = size * [1, 2, 5, 10].find((n) => n * size >= raw);
-  const ticks = Array.from({ length: Math.floor((high - low) / step) + 1 }, (_, n) => (Math.ceil(low / step) + n) * step).filter((v) => v <= high);
+  const ticks = Array.from({ length: (high - low) / step + 1 }, (_, n) => (Math.ceil(low / step) + n) * step).filter((v) => v <= high);
   return { at: (v) => from + ((v - low) / (high - low)) * (to - from), back: (p) => low + ((p - from) / (to - from)) * (high - low),
     ticks: log ? ticks.map((v) => Math.log10((10 ** v).toPrecision(1))) : ticks };
 }
@@ -43,9 +41,7 @@ function corners([xs, ys], across, up) {
 }
 
 function nearest(list, value) {
-  let best = 0;
-  for (let i = 1; i < list.length; i += 1) if (Math.abs(list[i] - value) < Math.abs(list[best] - value)) best = i;
-  return best;
+  return list.reduce((best, v, i) => (Math.abs(v - value) < Math.abs(list[best] - value) ? i : best), 0);
 }
 
 function short(x) {
@@ -54,15 +50,16 @@ function short(x) {
 }
 
 /**
- * Arrow keys read; + or a double click zooms, 0 shows all. Faint series are neither named nor read; a band fills the space between two.
- * @param {{x?: number[], series: {name: string, values: (number | null)[], x?: number[], faint?: boolean, hue?: number, dash?: string}[],
+ * @param {{x?: number[], series: {name: string, values: number[], x?: number[], faint?: boolean, hue?: number, dash?: string}[],
  *   bands?: [number, number][], xName: string, label: string, height?: number, logY?: boolean, format?: (x: number) => string,
  *   zoom?: number[], onZoom?: (zoom: number[] | null) => void}} props
+ *   Faint series are neither named nor read. A band fills the space between two series.
  */
 export function Curve({ x, series, bands = [], xName, label, height = 240, logY, format, zoom, onZoom }) {
   const frame = hooks.useRef(null);
   const [at, setAt] = hooks.useState(null);
-  const right = Math.max(200, useWidth(frame, 600) - RIGHT);
+  const width = Math.max(240, useWidth(frame, 600));
+  const [left, right] = [60, width - 22];
   const hues = HUES[useTheme()];
   const [points, across, up, lines] = hooks.useMemo(() => {
     const inside = series.map((one) => {
@@ -75,18 +72,19 @@ export function Curve({ x, series, bands = [], xName, label, height = 240, logY,
       }
       return found;
     });
-    const [h, v] = [axis(zoom ? [zoom] : inside.map((one) => one[0]), LEFT, right, 70), axis(inside.map((one) => one[1]), height - BOTTOM, TOP, 34, logY)];
+    const [h, v] = [axis(zoom ? [zoom] : inside.map((one) => one[0]), left, right, 70), axis(inside.map((one) => one[1]), height - 36, 8, 34, logY)];
     return [inside, h, v, inside.map((one) => corners(one, h, v))];
-  }, [x, series, zoom?.join(), logY, right, height]);
+  }, [x, series, zoom?.join(), logY, width, height]);
   const hue = (n) => hues[(series[n].hue ?? n) % hues.length];
   const read = [...series.keys()].filter((n) => !series[n].faint && points[n][0].length);
   const marks = at === null ? [] : read.map((n) => [n, nearest(points[n][0], at)]);
-  const y = (v, say) => say(logY ? 10 ** v : v);
+  const say = (v, by) => by(logY ? 10 ** v : v);
   const dot = (r) => ([n, i]) => html`<circle r=${r} fill=${hue(n)} cx=${across.at(points[n][0][i])} cy=${up.at(points[n][1][i])} />`;
-  const write = (say, left, top, anchor) => html`<text x=${left} y=${top} text-anchor=${anchor}>${say}</text>`;
+  const write = (what, to, y, anchor) => html`<text x=${to} y=${y} text-anchor=${anchor}>${what}</text>`;
+  const line = (list, props) => list.length > 0 && html`<path fill="none" d=${`M${list.join('L')}`} ...${props} />`;
   const closer = () => {
-    const [middle, half] = [at === null ? (LEFT + right) / 2 : across.at(at), (right - LEFT) / 4];
-    onZoom?.([Math.max(LEFT, middle - half), Math.min(right, middle + half)].map(across.back));
+    const [middle, half] = [at === null ? (left + right) / 2 : across.at(at), (right - left) / 4];
+    onZoom?.([Math.max(left, middle - half), Math.min(right, middle + half)].map(across.back));
   };
   const key = (event) => {
     const [i, list] = [marks[0]?.[1] ?? -1, points[read[0]]?.[0] ?? []];
@@ -98,15 +96,14 @@ export function Curve({ x, series, bands = [], xName, label, height = 240, logY,
     event.preventDefault();
   };
   return html`<figure class="curve" ref=${frame}><figcaption>${label} ${zoom && html`<button type="button" class="small" onClick=${() => onZoom(null)}>${words.wholeCurve}</button> `}
-    ${read.length > 1 && read.map((n) => html` <span key=${n} class="swatch" style=${{ color: hue(n) }}>${series[n].dash ? '┅' : '━'} ${series[n].name}</span>`)}</figcaption>
-    <svg width=${right + RIGHT} height=${height} tabindex="0" role="application" aria-label=${`${words.chart}: ${label}. ${words.curveKeys}`} onKeyDown=${key} onDblClick=${closer}
+    ${read.length > 1 && read.map((n) => html` <span class="swatch" style=${{ color: hue(n) }}>${series[n].dash ? '┅' : '━'} ${series[n].name}</span>`)}</figcaption>
+    <svg width=${width} height=${height} tabindex="0" role="application" aria-label=${`${words.chart}: ${label}. ${words.curveKeys}`} onKeyDown=${key} onDblClick=${closer}
       onPointerMove=${(e) => setAt(across.back(e.clientX - e.currentTarget.getBoundingClientRect().left))} onPointerLeave=${() => setAt(null)}>
-      ${up.ticks.map((t) => [html`<path stroke="var(--line)" d=${`M${LEFT} ${up.at(t)}H${right}`} />`, write(y(t, format ?? short), LEFT - 7, up.at(t) + 4, 'end')])}
+      ${up.ticks.map((t) => [line([`${left} ${up.at(t)}`, `${right} ${up.at(t)}`], { stroke: 'var(--line)' }), write(say(t, format ?? short), left - 7, up.at(t) + 4, 'end')])}
       ${across.ticks.map((t) => write(short(t), across.at(t), height - 20, 'middle'))}${write(xName, right, height - 4, 'end')}
-      ${bands.map(([a, b]) => html`<path fill=${hue(a)} opacity="0.15" d=${`M${[...lines[a], ...[...lines[b]].reverse()].join('L')}`} />`)}
-      ${series.map((one, n) => lines[n].length > 0 && html`<path fill="none" stroke=${hue(n)} stroke-width=${one.faint ? 1 : 2} opacity=${one.faint ? 0.35 : 1}
-        stroke-dasharray=${one.dash} d=${`M${lines[n].join('L')}`} />`)}
+      ${bands.map(([a, b]) => line([...lines[a], ...[...lines[b]].reverse()], { fill: hue(a), opacity: 0.15 }))}
+      ${series.map(({ faint, dash }, n) => line(lines[n], { stroke: hue(n), 'stroke-width': faint ? 1 : 2, opacity: faint ? 0.35 : 1, 'stroke-dasharray': dash }))}
       ${read.map((n) => points[n][0].length < 40 && points[n][0].map((_, i) => [n, i]).map(dot(2.5)))}${marks.map(dot(4))}
     </svg>
-    <p class="readout" aria-live="polite">${marks.map(([n, i], m) => `${m ? '' : `${xName} ${short(points[n][0][i])}`} · ${series[n].name} ${y(points[n][1][i], format ?? ((v) => num(v, 4)))}`)}</p></figure>`;
+    <p class="readout" aria-live="polite">${marks.map(([n, i], m) => `${m ? '' : `${xName} ${short(points[n][0][i])}`} · ${series[n].name} ${say(points[n][1][i], format ?? num)}`)}</p></figure>`;
 }
