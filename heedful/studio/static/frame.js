@@ -70,7 +70,7 @@ export function InputBar({ view, text, page }) {
   };
   const type = (name) => (event) => setDraft({ ...draft, [name]: event.target.value });
   const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '', branches: '' });
-  const pair = page?.input ? about?.writes : trace?.translation !== undefined && trace?.translation !== null;
+  const pair = page?.input ? page.input === true && about?.writes : trace?.translation !== undefined && trace?.translation !== null;
   const fixedPage = Boolean(recorded);
   const pictures = about?.reads === 'pictures';
   const asks = page?.needs === 'trace' || page?.input;

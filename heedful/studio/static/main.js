@@ -8,7 +8,7 @@
  *   why            {text, lecture}: a note for the margin, and the line of the lecture that it belongs to.
  *   needs          'trace': a text goes through the model first, and `view.trace` is there;
  *                  'run': a model is chosen; 'nothing': the page opens without a model.
- *   input          true if a page that needs a run reads the text (state.text, or about.example) without a trace.
+ *   input          true if a page that needs a run reads the text (state.text, or about.example) without a trace; 'text': and no target.
  *   applies(run, about)  '' or the sentence why this page has nothing to show for a model.
  *   render(view)   a Preact component: returns a fragment of <aside class="controls"> and
  *                  <section class="picture">. Hooks are allowed. What is in .picture is exported as PNG and SVG.

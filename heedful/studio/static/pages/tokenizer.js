@@ -6,12 +6,13 @@ import { words } from '../words.js';
 import { text } from '../words/tokenizer.js';
 import { codeOfModel, literal } from '../reading.js';
 import { Chips } from '../views/chips.js';
-import { Choice, Note, Pick, Slider, Toggle } from '../views/controls.js';
+import { Note, Pick, Slider, Toggle } from '../views/controls.js';
 
 export const title = text.title;
 export const sees = text.sees;
 export const why = text.why;
 export const needs = 'run';
+export const input = 'text';
 
 export function applies(run, about) {
   if (run.kind === 'recorded') return words.needsModel;
@@ -34,21 +35,21 @@ function Spelled({ name, found: { pieces, words: cut, kind, why: reason, measure
 }
 
 export function render({ view: { state, set, run, runs, about, shown } }) {
-  const typed = (/^(shapes|picture):/.test(state.text) ? '' : state.text) || (about.reads === 'texts' ? about.example : text.example);
+  const given = state.text || about.example;
+  const typed = /^(shapes|picture):/.test(given) ? text.example : given;
   const target = state.side === '1';
   const bodies = [{ run: run.id, text: typed, target }, ...(state.other ? [{ run: state.other, text: typed }] : [])];
   const answer = useAnswer((signal) => Promise.all(bodies.map((body) => json('/api/tokenize', { body, signal }))), [JSON.stringify(bodies)]);
   const held = useAnswer(state.data ? (signal) => json('/api/token_statistics', { body: { run: run.id, target }, signal }) : null, [state.data, run.id, target]);
   const found = answer.value ?? [];
   Object.assign(shown, { found, typed, target });
+  const flip = (name) => (on) => set({ [name]: on ? '1' : '' });
   const names = runs.filter((one) => one.has_model).map((one) => [one.id, one.name]);
   return html`<aside class="controls">
-    ${about.tokenizers > 1 && html`<${Choice} label=${text.side} value=${state.side ?? ''} options=${text.sides} onChange=${(side) => set({ side, step: '' })} />`}
+    ${about.tokenizers > 1 && html`<${Toggle} label=${text.side} on=${target} onChange=${flip('side')} />`}
     <${Pick} label=${text.other} value=${state.other ?? ''} options=${[['', '–'], ...names]} onChange=${(other) => set({ other })} />
-    <${Toggle} label=${text.statistics} on=${Boolean(state.data)} onChange=${(on) => set({ data: on ? '1' : '' })} /></aside>
-  <section class="picture"><label class="field"><span>${words.text}</span><input id="text" value=${typed} spellcheck=${false} autocomplete="off"
-      onChange=${(e) => set({ text: e.target.value, step: '' })} /></label>
-    <${Note} error=${answer.error || held.error} busy=${(answer.busy || held.busy) && words.loading} />
+    <${Toggle} label=${text.statistics} on=${Boolean(state.data)} onChange=${flip('data')} /></aside>
+  <section class="picture"><${Note} error=${answer.error || held.error} busy=${(answer.busy || held.busy) && words.loading} />
     ${found.map((one, i) => html`<${Spelled} key=${i} name=${names.find(([id]) => id === bodies[i]?.run)?.[1]} found=${one} step=${state[`step${i || ''}`]}
       onStep=${(n) => set({ [`step${i || ''}`]: String(n) }, true)} />`)}
     ${held.value && html`<pre tabindex="0">${held.value.summary}</pre>`}</section>`;

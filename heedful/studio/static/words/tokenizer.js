@@ -9,8 +9,7 @@ export const text = {
   none: (name) => `This ${name} has no tokenizer, so there are no tokens to show.`,
   example: 'a red circle',
   other: 'Beside it',
-  side: 'Vocabulary',
-  sides: [['', 'source'], ['1', 'target']],
+  side: 'Target vocabulary',
   statistics: 'Held-out texts',
   step: 'Step',
 };
