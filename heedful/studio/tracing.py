@@ -186,15 +186,21 @@ def facts_of(model: Model, seen: Trace) -> dict[str, dict[str, Any]]:
         grid = tables.get(which)
         if grid is None or grid.shape != weights_NTS.shape[1:]:
             continue
-        allowed_NTS = torch.cat(
-            [seen.allowed(which, layer)[None].expand(kind.heads, -1, -1) for layer in layers]
-        )
         tally = HeadTally()
-        tally.add(weights_NTS, allowed_NTS, grid)
+        tally.add(weights_NTS, allowed_of(seen, which), grid)
         every = [[[one.name, one.share] for one in labels] for labels in tally.labels()]
         for number, labels in enumerate(every):
             found[which]["measures"][number // kind.heads][number % kind.heads]["labels"] = labels
     return found
+
+
+def allowed_of(seen: Trace, which: str) -> Tensor:
+    """The mask of every head, [N, T, S]; [1, T, S] where all layers have the same."""
+    kind = seen.kinds[which]
+    first, *others = (seen.allowed(which, layer) for layer in range(1, kind.layers + 1))
+    if all(torch.equal(first, one) for one in others):
+        return first[None]
+    return torch.cat([one[None].expand(kind.heads, -1, -1) for one in (first, *others)])
 
 
 def facts(seen: Trace, which: str) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...errors import BadInput
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -137,7 +139,7 @@ class UpTo(NoPosition):
 def check_length(size: int, position: Position) -> None:
     """Refuse a sequence that a learned table cannot hold."""
     if position.longest is not None and size > position.longest:
-        raise ValueError(
+        raise BadInput(
             f"a sequence of {size} tokens does not fit {position.limit} of {position.longest}: "
             f"shorten it, or use a model with a longer {position.limit.split()[-1]}"
         )
