@@ -20,7 +20,7 @@ export function render({ view }) {
   Object.assign(view.shown, value);
   return html`<aside class="controls"></aside><section class="picture">${value ? html`<p class="note">${!value.cards.length && text.none} ${value.skipped > 0 && text.skipped(value.skipped)}</p>` : html`<${Note} error=${error} busy=${words.loading} />`}
     ${value?.cards.map((card) => html`<article class="group" key=${card.name}><h2>${card.says}</h2>
-      <p data-from=${text.from(card.name)}>${text.facts(card.verdict, new Date(1000 * card.date).toISOString().slice(0, 10), card.trials)} ${card.summary}</p>
+      <p data-from=${`lab/${card.name}/report.json`}>${text.facts(card.verdict, new Date(1000 * card.date).toISOString().slice(0, 10), card.trials)} ${card.summary}</p>
       ${card.figure && html`<img src=${card.figure} alt=${card.says} />`}<p class="lecture">${card.lecture}</p></article>`)}</section>`;
 }
 

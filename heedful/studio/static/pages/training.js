@@ -5,6 +5,7 @@ import { intOf, listOf } from '../state.js';
 import { count, num, words } from '../words.js';
 import { text } from '../words/training.js';
 import { trainDemo } from '../frame.js';
+import { Rows } from '../measure.js';
 import { literal } from '../reading.js';
 import { Choice, Note, Slider, Toggle } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
@@ -65,13 +66,13 @@ function Samples({ run, state, set }) {
   const at = state.at ? Math.max(0, found.findIndex((row) => String(row.step) === state.at)) : found.length - 1;
   return html`<section class="samples"><h2>${text.samples(run.name)}</h2>${found[at] ? html`
       <${Slider} label=${text.axes[0]} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
-      <${Table} label=${text.samples(run.name)} rows=${found[at].samples} columns=${text.sides.map((key) => ({ key, title: key, plain: true, text: (row) => row[key], from: () => text.from }))} />`
+      <${Rows} label=${text.from} rows=${found[at].samples} from=${text.from} />`
     : html`<${Note} error=${error}>${text.noSamples}<//>`}
     <p class="label">${checkpoints.length > 0 && text.saved(checkpoints.map(count).join(', '))} ${step > 0 && status !== 'running' && text.ended(status, count(step))}</p></section>`;
 }
 
 export function render({ view }) {
-  const { state, set, shown } = view;
+  const { state, set } = view;
   const [[said], tell] = hooks.useState(['']);
   const [times, turn] = hooks.useState(0);
   const job = useAnswer((signal) => json('/api/jobs', { signal, fresh: true }), [times]).value?.jobs.findLast((one) => one.kind === 'demo');
@@ -81,7 +82,7 @@ export function render({ view }) {
     return () => clearTimeout(timer);
   }, [times]);
   const runs = view.runs.filter((run) => run.kind === 'run');
-  const first = runs.find((run) => run.id === state.run) ?? runs.find((run) => run.status === 'running') ?? runs.find((run) => run.last.step);
+  const first = runs.find((run) => run.id === state.run) ?? runs.find((run) => run.last.step); // the newest
   const ids = listOf(state.chosen ?? first?.id);
   const chosen = ids.flatMap((id) => runs.filter((run) => run.id === id)).slice(-5); // a browser has six connections
   hooks.useEffect(() => {
@@ -93,9 +94,8 @@ export function render({ view }) {
   const by = axes.includes(state.by) ? state.by : 'step';
   const smooth = intOf(state.smooth, 0, 99, 60) / 100;
   const charts = hooks.useMemo(() => chartsOf(chosen, by, smooth), [chosen.map((run) => run.id + known(run).cursor).join(), by, smooth]);
-  Object.assign(shown, { chosen, charts, by });
+  Object.assign(view.shown, { chosen, charts, by });
   const last = chosen.at(-1);
-  const lives = last?.status === 'running' && !recorded;
   const shows = job && (job.state === 'running' || ids.includes(job.run));
   const button = (name, act) => html`<button type="button" class="small" onClick=${act}>${name}</button>`;
   const send = (order) => json(`/api/runs/${last.id}/${order}`, { method: 'POST', body: {} }).then(({ pid }) => tell([text.told(pid)]), (e) => tell([sentence(e)]));
@@ -107,14 +107,14 @@ export function render({ view }) {
     <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: String(Math.round(100 * x)) }, true)} />
     <${Toggle} label=${text.log} on=${state.log} onChange=${(on) => set({ log: on ? '1' : '' })} />
     <${Toggle} label=${text.latest} on=${!state.still} onChange=${(on) => set({ still: on ? '' : '1', at: '' })} />
-    ${shows && html`<div role="status">${text.states[job.state]}<pre>${job.lines.join('\n')}</pre></div>`}
+    ${shows && html`<div role="status">${text.states[job.state] ?? job.state}<pre>${job.lines.join('\n')}</pre></div>`}
     ${shows && job.state === 'done' && button(text.open, () => view.go('heads', { run: job.run, text: '', target: '', head: '', edits: '' }))}
     ${!recorded && job?.state !== 'running' && button(words.trainDemo, () => trainDemo((e) => tell([e])))}
   </aside>
   <section class="picture">
     ${runs.length ? html`<${Table} label=${text.runs} rows=${runs} chosen=${(run) => chosen.includes(run)} onChoose=${flip}
       columns=${text.columns.map((key, n) => ({ key, title: key, plain: n < 3, text: (run) => cells(run)[n], from: () => text.files }))} />` : html`<${Note}>${text.none}<//>`}
-    ${lives && html`<div class="row-of">${Object.entries(text.orders).map(([order, [name, what]]) => html`<details key=${order}><summary>${name}</summary>${what} ${button(text.confirm, () => send(order))}</details>`)}</div>`}
+    ${last?.status === 'running' && !recorded && html`<div class="row-of">${Object.entries(text.orders).map(([order, [name, what]]) => html`<details key=${order}><summary>${name}</summary>${what} ${button(text.confirm, () => send(order))}</details>`)}</div>`}
     <p class="label" role="status">${said || (last && !axes.length && text.empty)}</p>
     ${axes.length > 0 && html`<div class="charts">${charts.map(({ name, series }) => html`<${Curve} key=${name} series=${series} xName=${by} logY=${name === 'loss' && state.log}
       height=${name === 'loss' ? 300 : 190} label=${text.charts[name] ?? text.chart(name)} zoom=${state.zoom?.split(',').map(Number)}

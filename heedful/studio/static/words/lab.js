@@ -8,5 +8,4 @@ export const text = {
   none: 'Nothing has been recorded yet. `heedful lab` will run the experiments and write their reports to the folder `lab` beside the runs.',
   skipped: (n) => `Folders without a readable report: ${n}.`,
   facts: (verdict, date, trials) => `Verdict: ${verdict}. ${date}, ${trials} trials.`,
-  from: (name) => `report.json of lab/${name}`,
 };

@@ -3,7 +3,7 @@
 export const text = {
   title: 'Training',
   sees: 'How runs learn. Choose runs in the table; the curves of a run that trains grow as you watch.',
-  whyText: 'The training loss falls on texts that the model reads again and again. Where the validation loss rises meanwhile, the model learns by heart.',
+  whyText: 'The training loss falls on texts that the model reads again and again. Where the validation loss rises, the model learns by heart.',
   lecture: 'Training: the warmup of the learning rate, teacher forcing, and when to stop.',
   x: 'Horizontal axis',
   axes: ['step', 'tokens', 'seconds'],
@@ -21,13 +21,12 @@ export const text = {
   chart: (name) => name.replace('valid_', 'Validation: ').replaceAll('_', ' '),
   samples: (name) => `What ${name} wrote`,
   noSamples: 'No samples: runs that write text record some at each evaluation.',
-  sides: ['source', 'output', 'reference'],
   from: 'samples.jsonl of the run',
   saved: (steps) => `Checkpoints: step ${steps}.`,
   ended: (why, step) => `Ended at step ${step}: ${why}.`,
   orders: { stop: ['Stop after this step', 'The run saves a checkpoint and ends.'], save: ['Save now', 'The run saves a checkpoint and goes on.'] },
   confirm: 'Confirm',
   told: (pid) => `Process ${pid} was told.`,
-  states: { running: 'The demo trains for about 4 minutes.', done: 'The demo is trained.', failed: 'The demo failed.', cancelled: 'The demo was stopped.' },
+  states: { running: 'The demo trains for about 4 minutes.', done: 'The demo is trained.', failed: 'The demo failed.' },
   open: 'Open it on Heads',
 };
