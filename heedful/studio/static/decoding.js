@@ -1,5 +1,6 @@
 /** Options of decoding, as the address has them, and the sliders that set them. */
 import { html } from './html.js';
+import { literal } from './reading.js';
 import { Slider } from './views/controls.js';
 
 /** Title, least, greatest, step and default, by the names that the server knows. */
@@ -32,4 +33,11 @@ export function Sliders({ names, view }) {
 /** Options as arguments in Python. */
 export function python(options) {
   return Object.entries(options).map(([name, value]) => `, ${name}=${value === true ? 'True' : JSON.stringify(value)}`).join('');
+}
+
+/** Lines of Python with the model, and with its edits. */
+export function codeOf({ run, state: { edits } }, lines) {
+  const load = `model = heedful.load(${literal(run.folder ?? run.name)})`;
+  const inside = edits ? [`with edit(model, ${literal(edits)}.split(",")):`, ...lines.map((line) => `    ${line}`)] : lines;
+  return ['import heedful', ...(edits ? ['from heedful.inside.edits import edit'] : []), '', load, ...inside, ''].join('\n');
 }

@@ -5,7 +5,7 @@ import { intOf, listOf } from '../state.js';
 import { num, words } from '../words.js';
 import { text } from '../words/decode.js';
 import { literal } from '../reading.js';
-import { Sliders, optionsOf, python } from '../decoding.js';
+import { Sliders, codeOf, optionsOf, python } from '../decoding.js';
 import { Choice, Note, Slider } from '../views/controls.js';
 import { Table } from '../views/table.js';
 import { Tree } from '../views/tree.js';
@@ -80,12 +80,8 @@ export function render({ view }) {
 }
 
 export function code(view) {
-  const { run, about, state } = view;
-  return `import heedful
-
-tree = heedful.load(${literal(run.folder ?? run.name)}).beam_tree(${literal(state.text || about.example)}${python(askedOf(view))})
-tree.nodes, tree.answers, tree.reference
-`;
+  const { about, state } = view;
+  return codeOf(view, [`tree = model.beam_tree(${literal(state.text || about.example)}${python(askedOf(view))})`, 'tree.nodes, tree.answers, tree.reference']);
 }
 
 export function csv({ shown: { nodes } }) {

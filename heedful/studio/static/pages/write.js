@@ -7,7 +7,7 @@ import { num, words } from '../words.js';
 import { text as heads } from '../words/heads.js';
 import { text } from '../words/write.js';
 import { axesOf, grouped, literal } from '../reading.js';
-import { Sliders, optionsOf, python } from '../decoding.js';
+import { Sliders, codeOf, optionsOf, python } from '../decoding.js';
 import { weightColor } from '../paint.js';
 import { Bars } from '../views/bars.js';
 import { Chips } from '../views/chips.js';
@@ -63,7 +63,8 @@ function Branch({ n, name, given, view, open, onKnown, onBranch }) {
     <${Note} error=${stream.error} busy=${stream.busy && !tokens.length && words.loading} />
     ${chosen && html`<div class="instead"><h2>${text.instead(chosen.text)}</h2><${Bars} label=${text.instead(chosen.text)} top=${1}
       items=${chosen.top.map(([, label, log], i) => ({ name: label, value: Math.exp(log), from: say(log, i + 1) }))}
-      onPick=${(i) => onBranch([...tokens.slice(0, at - 1).map((one) => one.id), chosen.top[i][0]].join('.'))} /></div>`}`;
+      chosen=${chosen.rank - 1} onPick=${(i) => (i === chosen.rank - 1 ? set({ token: '' })
+        : onBranch([...tokens.slice(0, at - 1).map((one) => one.id), chosen.top[i][0]].join('.')))} /></div>`}`;
 }
 
 /** Where the words of a branch come from. */
@@ -118,7 +119,7 @@ function Writer({ view, given }) {
   const own = known[names[open - 1]];
   const alignment = useAlignment(view, given, own?.done?.text);
   shown.alignment = alignment;
-  shown.begun = tokensOf(own).slice(0, listOf(names[open - 1], '.').length);
+  shown.begun = tokensOf(own).slice(0, names[open - 1] === TARGET ? -1 : listOf(names[open - 1], '.').length);
   shown.rows = names.flatMap((name, n) => tokensOf(known[name]).map((one) => [n + 1, one.text, one.log_probability]));
   const branch = (old) => (name) => {
     const next = name ? [...new Set([...listOf(state.branches), name])] : names.filter((one) => one && one !== old && one !== TARGET);
@@ -158,21 +159,16 @@ export function render({ view }) {
 }
 
 export function code(view) {
-  const { run, about, state, shown: { begun, alignment } } = view;
+  const { about, state, shown: { begun, alignment } } = view;
   const given = literal(state.text || about.example);
-  const head = `import heedful\n\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`;
-  if (about.can.includes('fill')) return `${head}model.fill(${given}, top=10).blanks\n`;
-  if (!about.writes) return `${head}model.classify(${about.reads === 'texts' ? given : '"picture.png"'}).probabilities\n`;
+  if (about.can.includes('fill')) return codeOf(view, [`model.fill(${given}, top=10).blanks`]);
+  if (!about.writes) return codeOf(view, [`model.classify(${about.reads === 'texts' ? given : '"picture.png"'}).probabilities`]);
   const first = literal(begun.map((one) => one.piece).join(''));
   const { asked: { by, row }, found, target } = alignment;
-  return `${head}answer = model.${about.writes}(${given}${about.pair ? `, prefix=${first}` : ` + ${first}`}, top=10${
-    python({ ...(!state.sample && { beam: 1 }), ...decodingOf(view) })})
-answer.tokens, answer.log_probabilities, answer.top
-${found ? `
-from heedful.inside.attribute import attribute
-
-attribute(model.loaded, ${given}${python({ target, by, row, layer: found.layer, head: found.head ?? 'mean' })}).chosen[0].weights_TS
-` : ''}`;
+  return codeOf(view, [`answer = model.${about.writes}(${given}${about.pair ? `, prefix=${first}` : ` + ${first}`}, top=10${
+    python({ ...(!state.sample && { beam: 1 }), ...decodingOf(view) })})`, 'answer.tokens, answer.log_probabilities, answer.top',
+  ...(found ? ['from heedful.inside.attribute import attribute', `attribute(model.loaded, ${given}${
+    python({ target, by, row, layer: found.layer, head: found.head ?? 'mean' })}).chosen[0].weights_TS`] : [])]);
 }
 
 export function csv({ shown }) {
