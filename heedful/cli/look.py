@@ -4,8 +4,8 @@ For a translator, rows are the words of the translation and columns those of the
 or an encoder, rows and columns are the tokens of the text. Without --layer and --head, it prints a table of
 all heads and the most informative head as a heat map; the picture shows all heads. --query prints the
 computation of one row: its score with every key, the scaling, the mask, the softmax and the weighted values.
---positions shows the position encoding, --lens what every layer would predict, and --rollout the attention
-through all layers.
+--positions shows the position encoding, --lens what every layer would predict, --rollout the attention
+through all layers, and --beside how alike another model is.
 
 For an image model, TEXT is the name of an image file. The picture shows the attention of the class token over
 the image, layer by layer and through all layers (rollout). For a captioning model, it shows the attention of
@@ -19,6 +19,7 @@ heedful look runs/demo "Their small cat was a fast animal." --query chat;
 heedful look runs/demo "Their small cat was a fast animal." --edit zero:cross.3.2 --save trace.safetensors;
 heedful look runs/demo "Their small cat was a fast animal." --by norm --head best;
 heedful look runs/demo "Their small cat was a fast animal." --lens;
+heedful look runs/demo "Their small cat was a fast animal." --beside runs/other;
 heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
 heedful look --positions sinusoidal --width 512 --length 50 --output sinusoidal.png;
 heedful look runs/image-classify cat.png; heedful look runs/caption photo.png;
@@ -29,7 +30,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -40,6 +40,7 @@ from ..inside.look.drawing import Drawing
 from ..inside.look.png import pillow
 from ..interop.run_folder import is_run, refuse_stage
 from ..runs.finished import open_model, read_run
+from .shared.look_edits import editing, save_trace
 from .shared.options import Positional, Repeated, arg
 from .shared.terminal import check_free, drawable, say
 
@@ -49,11 +50,9 @@ if TYPE_CHECKING:
     from ..inside.look.attention import Look
     from ..inside.look.captions import CaptionLook
     from ..inside.rollout import Rollout
-    from ..inside.trace import Trace
     from ..interop.loaded import Loaded
 
 FORMATS = (".svg", ".png")
-STEPS_SAVED = 64  # tokens: traces of longer texts are saved without the steps of every layer
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
 
 
@@ -115,8 +114,12 @@ class LookOptions:
 
     edit: Annotated[tuple[str, ...], arg("EDIT", "none"), Repeated] = ()
     """Change the model while it reads the text; may be given several times. zero:cross.3.2 sets the output of
-    a head to 0; uniform:, scale:, force:, patch:, drop:, mask: and positions:none are in docs/inside.md. A
-    patch names the file of a trace that --save wrote."""
+    a head to 0, mean:cross.3.2 to its mean over held-out texts; uniform:, scale:, force:, patch:, drop:,
+    mask: and positions:none are in docs/inside.md. A patch names the file of a trace that --save wrote."""
+
+    beside: Annotated[str | None, arg("RUN", "none")] = None
+    """Another model, to compare this one with: CKA between their layers over held-out texts, and the
+    log-probability that each gives to the tokens of TEXT, or of its translation."""
 
     save: Annotated[str | None, arg("FILE", "none")] = None
     """Write a trace (weights, queries, keys, values, streams, logits) to a new .safetensors file."""
@@ -171,6 +174,8 @@ def look(given: LookOptions) -> None:
     assert given.text is not None
     if given.lens or given.rollout:
         return look_through_layers(given, loaded, output)
+    if given.beside is not None:
+        return look_beside(given, given.beside, loaded, output)
     if isinstance(loaded.config, ViTConfig | CaptionerConfig):
         return look_at_file(given, loaded, output)
     gold = practice(Path(given.run))
@@ -180,9 +185,10 @@ def look(given: LookOptions) -> None:
     text = given.text if given.trees is None else with_tree(given.text, given.trees)
     how: dict[str, Any] = {"target": given.target, "which": given.which, "layer": given.layer, "head": head}
     how |= {"by": given.by or "weight", "row": given.row or "prediction", "gold": gold}
-    with editing(given, loaded):
+    with editing(given.edit, given.run, loaded):
         seen = attribute(loaded, text, **how)
-    save_trace(given, loaded, text)
+    if given.save is not None:
+        save_trace(given.save, given.edit, given.run, loaded, text, given.target)
     steps = seen.steps(given.query) if given.query is not None else None
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
@@ -203,40 +209,14 @@ def look(given: LookOptions) -> None:
         say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
-def editing(given: LookOptions, loaded: Loaded) -> AbstractContextManager[None]:
-    """The edits of --edit; nothing without them."""
-    from ..inside.edits import edit
-
-    return edit(loaded, given.edit, traces=traces_of(given)) if given.edit else nullcontext()
-
-
-def traces_of(given: LookOptions) -> dict[str, Trace]:
-    """The traces that patches name, read from their files."""
-    from ..inside.edit_spellings import Patch, parse
-    from ..inside.trace import Trace
-
-    edits = [parse(spelling) for spelling in given.edit]
-    return {one.trace: Trace.load(one.trace) for one in edits if isinstance(one, Patch)}
-
-
-def save_trace(given: LookOptions, loaded: Loaded, text: str) -> None:
-    """Write the trace of --save."""
-    if given.save is None:
-        return
-    from ..inside.look.inputs import MOST
-    from ..inside.trace import trace
-
-    seen = trace(loaded, text, given.target, edits=given.edit, traces=traces_of(given), most=MOST)
-    seen.save(given.save, whole=all(len(kind.down) <= STEPS_SAVED for kind in seen.kinds.values()))
-
-
 def check_options(given: LookOptions) -> None:
     """Options that would do nothing are refused."""
     if given.save is not None:
         if Path(given.save).suffix != ".safetensors":
             raise BadInput(one_line(f"--save {given.save}: a trace is a .safetensors file"))
         check_free(Path(given.save))
-    other = next((name for name in ("positions", "lens", "rollout") if getattr(given, name)), None)
+    views = ("positions", "lens", "rollout", "beside")
+    other = next((name for name in views if getattr(given, name)), None)
     for name in ("edit", "save") if other else ():
         if getattr(given, name):
             raise BadInput(f"--{name} applies to attention, and --{other} shows something else: leave it out")
@@ -246,14 +226,14 @@ def check_options(given: LookOptions) -> None:
             if getattr(given, name) is not None:
                 option = "a text" if name == "text" else f"--{name}"
                 raise BadInput(f"--positions looks at no text: leave {option} out")
-        for name in ("lens", "rollout"):
+        for name in ("lens", "rollout", "beside"):
             if getattr(given, name):
                 raise BadInput(f"--positions looks at no text: leave --{name} out")
     elif given.text is None:
         raise BadInput('look needs a TEXT, such as "Their cat was fast.": see `heedful look --help`')
     elif given.length is not None:
         raise BadInput("--length is of --positions: how many of them to draw")
-    elif given.lens or given.rollout:
+    elif given.lens or given.rollout or given.beside is not None:
         check_through_layers(given)
     elif given.query is not None and (given.by not in (None, "weight") or given.row is not None):
         option = "row" if given.by in (None, "weight") else "by"
@@ -263,11 +243,13 @@ def check_options(given: LookOptions) -> None:
 
 
 def check_through_layers(given: LookOptions) -> None:
-    """Refuse options of single heads beside --lens and --rollout, which look at all layers."""
-    if given.lens and given.rollout:
-        raise BadInput("--lens and --rollout are two views: give one of them")
-    option = "lens" if given.lens else "rollout"
-    for name in ("which" if given.lens else "query", "layer", "head", "by", "row"):
+    """Refuse options of single heads with --lens, --rollout and --beside, which look at all layers."""
+    views = [name for name in ("lens", "rollout", "beside") if getattr(given, name)]
+    if len(views) > 1:
+        raise BadInput(f"--{views[0]} and --{views[1]} are two views: give one of them")
+    option = views[0]
+    idle = {"lens": ("which",), "rollout": ("query",), "beside": ("which", "query", "trees")}[option]
+    for name in (*idle, "layer", "head", "by", "row"):
         if getattr(given, name) is not None:
             raise BadInput(f"--{option} looks at all layers as a whole: leave --{name} out")
 
@@ -369,6 +351,21 @@ def look_through_layers(given: LookOptions, loaded: Loaded, output: Path | None)
     if output or query is None:
         name = "lens" if given.lens else "rollout"
         say(f"picture: {save(seen.picture(), output or free_name(name))}")
+
+
+def look_beside(given: LookOptions, other: str, loaded: Loaded, output: Path | None) -> None:
+    """How alike two models are."""
+    from .shared.look_beside import beside
+
+    assert given.text is not None
+    second = open_model(Path(other), given.device)
+    seen = beside(given.run, loaded, second, given.text, given.target)
+    if given.json:
+        found = {"run": given.run, "beside": other, **seen.as_json()}
+        picture = save(seen.picture(), output) if output else None
+        return print(json.dumps({**found, "picture": picture}, indent=2, allow_nan=False))
+    show(f"{given.run}: {loaded.architecture}; {other}: {second.architecture}\n\n{seen.text()}")
+    say(f"picture: {save(seen.picture(), output or free_name('beside'))}")
 
 
 # Pictures

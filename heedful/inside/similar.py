@@ -171,9 +171,9 @@ class TokenDifferences:
         columns = (self.first_T, self.second_T, self.difference_T)
         rows = [["token", "first", "second", "difference", ""]]
         rows += [
-            [name, *(f"{float(each[t]):.3f}" for each in columns), ""] for t, name in enumerate(self.tokens)
+            [name, *(f"{float(each[t]):z.3f}" for each in columns), ""] for t, name in enumerate(self.tokens)
         ]
-        rows.append(["sum", *(f"{float(each.sum()):.3f}" for each in columns), ""])
+        rows.append(["sum", *(f"{float(each.sum()):z.3f}" for each in columns), ""])
         return "\n".join(table(rows))
 
     def picture(self) -> Drawing:

@@ -225,3 +225,38 @@ def test_an_edit_changes_what_is_shown_and_a_trace_is_saved(command, runs):
     assert code == 0 and "under the edits patch:decoder.1<a.safetensors" in out
     assert "there is no layer 9" in command(run, text, "--edit", "zero:cross.9.1")[2]
     assert "a trace is a .safetensors file" in command(run, text, "--save", "a.npz")[2]
+
+
+def test_a_head_can_be_replaced_by_its_mean_over_held_out_texts(command, runs):
+    run, text = runs("translate"), "ba de fi"
+    given = (run, text, "--target", "FI DE BA", "--edit", "mean:cross.1.*")
+    code, out, _ = command(*given)
+    assert code == 0 and "under the edits mean:cross.1.*" in out
+    assert command(*given, "--save", "mean.safetensors")[0] == 0
+    assert Trace.load("mean.safetensors").edits == ["mean:cross.1.*"]
+
+
+def test_two_models_stand_beside_each_other(command, runs):
+    run, text = runs("translate"), "ba de fi"
+    code, out, err = command(run, text, "--beside", run)
+    assert code == 0 and err == "picture: beside.svg\n"
+    assert "linear CKA of" in out and "log-probability of each token" in out
+    found = json.loads(command(run, text, "--beside", run, "--target", "FI DE BA", "--json")[1])
+    assert found["tokens"]["tokens"][:3] == ["FI", "DE", "BA"] and set(found["tokens"]["difference"]) == {0.0}
+    assert found["layers"]["cka"][1][1] == pytest.approx(1.0) and found["why"] is None
+    code, out, _ = command(runs("mlm"), "ba de fi", "--beside", runs("mlm"))
+    assert code == 0 and "gives no probability to a token after those before it" in out
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (("--lens",), "--lens and --beside are two views: give one of them"),
+        (("--head", "1"), "--beside looks at all layers as a whole: leave --head out"),
+        (("--query", "1"), "--beside looks at all layers as a whole: leave --query out"),
+        (("--edit", "zero:cross.1.1"), "--edit applies to attention, and --beside shows something else"),
+    ],
+)
+def test_what_has_no_meaning_beside_another_model_is_refused(command, runs, more, sentence):
+    code, _, err = command(runs("translate"), "ba de fi", "--beside", runs("translate"), *more)
+    assert code == 2 and sentence in err
