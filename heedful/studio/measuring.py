@@ -35,12 +35,15 @@ from ..inside.trace import Trace, trace
 from ..interop.run_folder import CONFIG, RECIPE
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model, load
+from .measured_views import compare_views, head_rows, patch_view, pattern_rows
 from .pictures import reads_images
 from .runs import careful_json
-from .tracing import over
+from .tracing import Traces, labels_in, over
+from .writing import ABILITIES, write_methods
 
 OFTEN = 1.0  # seconds between two accounts of what is known
 ENDS = 5  # texts where one of two models is better by most
+CONTINUED = 20  # tokens that continue a text
 SWAPS = 40  # pairs of words that are tried
 SETTING = 200  # characters of a setting
 NAME = "clean"  # what patches call the trace that they take vectors from
@@ -48,13 +51,14 @@ NAME = "clean"  # what patches call the trace that they take vectors from
 
 def ablate(model: Model, given: Given, blob: bytes) -> Work:
     """The importance of every head, and what it does."""
-    yield from in_steps(measure_heads(model.loaded, samples_for(model, given), given.get("by", "zero")))
+    by = given.get("by", "zero")
+    yield from in_steps(measure_heads(model.loaded, samples_for(model, given), by), head_rows)
 
 
 def scan(model: Model, given: Given, blob: bytes) -> Work:
     """Which heads follow patterns, and in which texts."""
     patterns = given.get("patterns") or ["offset:-1"]
-    yield from in_steps(scan_patterns(model.loaded, samples_for(model, given), patterns))
+    yield from in_steps(scan_patterns(model.loaded, samples_for(model, given), patterns), pattern_rows)
 
 
 def samples_for(model: Model, given: Given) -> Samples:
@@ -71,18 +75,22 @@ def samples_for(model: Model, given: Given) -> Samples:
     return samples_of(model.loaded, folder, model.recipe if model.own else None, **how)
 
 
-def in_steps(steps: Generator[HeadProgress, None, Any]) -> Work:
+def in_steps(steps: Generator[HeadProgress, None, Any], rows: Callable[[dict[str, Any]], Any]) -> Work:
     """A measurement with its progress, what is known once a second, and all numbers last."""
+
+    def numbers(found: Any) -> dict[str, Any]:
+        return (known := found.as_json()) | {"rows": rows(known)}
+
     told = time.monotonic()
     while True:
         try:
             at = next(steps)
         except StopIteration as end:
-            yield over(end.value.as_json())
+            yield over(numbers(end.value))
             return
         event: Event = {"progress": {"done": at.done, "total": at.total, "doing": at.doing}}
         if at.so_far is not None and time.monotonic() > told + OFTEN:
-            event["partial"] = at.so_far().as_json()
+            event["partial"] = numbers(at.so_far())
             told = time.monotonic()
         yield event
 
@@ -125,7 +133,8 @@ def patch(model: Model, given: Given, blob: bytes) -> Work:
             }
     told = {"shell": shell, "positions": labels, "recovered": recovered, "clean": whole, "corrupted": before}
     measure = "log-probability of what the model writes after the clean text"
-    yield over(told | {"measure": measure, "corrupted_text": other})
+    told |= {"measure": measure, "corrupted_text": other}
+    yield over(told | {"views": [patch_view(told, given["text"])]})
 
 
 def other_text(model: Model, text: str) -> str:
@@ -195,6 +204,7 @@ class OtherModel:
                 found[name] = yield from work
             except BadInput as refused:  # models that cannot be compared in one way can be in others
                 found[name] = {"refused": str(refused)}
+            found["views"] = compare_views(found)
             yield {"partial": dict(found)}
         yield over(found)
 
@@ -281,8 +291,7 @@ class Pair:
         found = bootstrap([row["first"] for row in rows], [row["second"] for row in rows])
         ordered = sorted(rows, key=lambda row: -row["difference"])
         ends = ordered if len(ordered) <= 2 * ENDS else ordered[:ENDS] + ordered[-ENDS:]
-        sentence = f"mean log-probability per token, first minus second: {found.text()}"
-        return {"bootstrap": found.as_json(), "sentence": sentence, "texts": ends}
+        return {"bootstrap": found.as_json(), "sentence": found.text(), "texts": ends}
 
 
 def settings_of(folder: Path) -> dict[str, str]:
@@ -300,6 +309,41 @@ def settings_of(folder: Path) -> dict[str, str]:
     return found
 
 
-def measure_methods() -> Mapping[str, Method]:
-    """The methods of a worker that take long."""
-    return {"ablate": ablate, "scan": scan, "patch": patch, "compare": OtherModel().compare}
+# What a model makes of a text.
+
+
+def output(traces: Traces) -> Method:
+    """A method: the tokens that a model writes, with edits, or the likeliest labels."""
+    write = write_methods(traces)["studio_write"]
+
+    def answer(model: Model, given: Given, blob: bytes) -> Work:
+        tokens: list[tuple[str, float | None]] = []
+        labels: list[tuple[str, float]] = []
+        ability = next((name for name in ABILITIES if name in model.can), None)
+        try:
+            if ability:
+                options = {"max_new_tokens": CONTINUED} if ability == "generate" else {}
+                asked = {**given, "top": 0, "prefix_tokens": [], "target": None, "options": options}
+                for event in write(model, asked, blob):
+                    if event and "token" in event:
+                        tokens.append((event["token"]["text"], event["token"]["log_probability"]))
+                    yield None
+            else:
+                seen = traces.get(model, given | {"target": None}, blob).trace
+                labels = labels_in(model, seen)
+                tokens = (
+                    [(word, None) for word in seen.words.translation.split()] if seen.words.answers else []
+                )
+        except BadInput as refused:
+            yield over({"tokens": [], "labels": [], "refused": str(refused)})
+            return
+        none = "" if tokens or labels else "this model writes no text and predicts no label here"
+        yield over({"tokens": tokens, "labels": labels, "refused": none})
+
+    return answer
+
+
+def measure_methods(traces: Traces | None = None) -> Mapping[str, Method]:
+    """The methods of a worker that take long, and the one that shows what comes of edits."""
+    long = {"ablate": ablate, "scan": scan, "patch": patch, "compare": OtherModel().compare}
+    return {**long, "output": output(traces or Traces())}

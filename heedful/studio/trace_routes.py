@@ -39,6 +39,15 @@ async def make_trace(studio: Studio, request: Request) -> Response:
     return JSONResponse({"run": asked.run, **event["result"]})
 
 
+async def show_output(studio: Studio, request: Request) -> Response:
+    """The tokens that a model writes with edits, or its likeliest labels."""
+    asked = await asked_for(TraceRequest, studio.service, request)
+    given = {"text": asked.text, "edits": asked.edits}
+    worker = await studio.worker(asked.run)
+    event = await studio.service.result(worker, "output", given, 1, studio.pictures.of(asked.text))
+    return JSONResponse(event["result"])
+
+
 async def of_trace(studio: Studio, request: Request, do: str, query: Any) -> dict[str, Any]:
     """What a worker finds in a trace; one that it has forgotten is made again."""
     id = request.path_params["id"]
@@ -96,6 +105,7 @@ async def flow(studio: Studio, request: Request) -> Response:
 def trace_routes(studio: Studio) -> list[Route]:
     return [
         studio_route(studio, "/api/trace", make_trace, "POST", TraceRequest),
+        studio_route(studio, "/api/output", show_output, "POST", TraceRequest),
         studio_route(studio, "/api/picture", keep_picture, "POST", PictureRequest),
         studio_route(studio, "/api/trace/{id}/thumbs", thumbs),
         studio_route(studio, "/api/trace/{id}/tensor", tensor),

@@ -25,7 +25,7 @@ def methods() -> Mapping[str, Method]:
 
     traces = Traces()
     reading = {**trace_methods(traces), **look_methods(traces)}
-    return {**reading, **write_methods(traces), **measure_methods(), **cost_methods()}
+    return {**reading, **write_methods(traces), **measure_methods(traces), **cost_methods()}
 
 
 if __name__ == "__main__":

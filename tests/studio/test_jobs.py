@@ -32,7 +32,11 @@ def result(events):
 def test_heads_are_removed_one_by_one_with_progress(studio, stored):
     id, events = finished(studio, kind="ablate", run=studio.id("demo"), count=3)
     model = load(str(stored / "demo"))
-    assert result(events) == model.heads(count=3).as_json()
+    found = dict(result(events))
+    assert {row["head"]: row["rise"] for row in found.pop("rows")} == {
+        one["head"]: one["importance"] for one in found["heads"]
+    }
+    assert found == model.heads(count=3).as_json()
     assert events[0]["progress"]["total"] == events[-3]["progress"]["done"]
     rest = studio.stream(f"/api/jobs/{id}/events", None, last_event_id=str(len(events) - 2))
     assert rest == events[-2:]
@@ -87,13 +91,26 @@ def test_a_model_with_edits_is_compared_with_itself(studio):
     }
     events = finished(studio, **asked, count=3, edits=["zero:cross.3.*"])[1]
     found, parts = result(events), [event["partial"] for event in events if "partial" in event]
-    assert [*parts[-1]] == ["settings", "tokens", "heads", "layers", "scores"] and parts[-1] == found
+    assert {*parts[-1]} == {"settings", "tokens", "heads", "layers", "scores", "views"} and parts[-1] == found
+    assert [len(part["views"]) for part in parts] == [1, 2, 3, 4, 5]
     assert max(map(abs, found["tokens"]["difference"])) > 0.1
     assert max(max(row) for row in found["heads"]["distance"]) == 0  # the last layer attends as before
     assert found["layers"]["cka"][3][3] == pytest.approx(1)  # of the encoder, which was not edited
     assert found["scores"]["bootstrap"]["ties"] < 3
     again = result(finished(studio, **asked, count=3)[1])
     assert set(again["tokens"]["difference"]) == {0.0}  # the edits are gone
+
+
+def test_the_output_follows_the_edits(studio, stored):
+    asked = {"run": studio.id("demo"), "text": TEXT}
+    plain = studio.post("/api/output", asked).json
+    edited = studio.post("/api/output", asked | {"edits": ["zero:cross.*.*"]}).json
+    written = str(load(str(stored / "demo")).translate(TEXT, beam=1))
+    assert "".join(written.split()) == "".join(text for text, _ in plain["tokens"][:-1]).replace(" ", "")
+    assert plain["tokens"] != edited["tokens"] and not plain["refused"]
+    labels = studio.post("/api/output", {"run": studio.id("classify"), "text": "is it old ?"}).json["labels"]
+    assert sum(share for _, share in labels) == pytest.approx(1)
+    assert "no edit" in studio.post("/api/output", asked | {"edits": ["bogus"]}).json["refused"]
 
 
 def test_a_search_for_patterns_says_what_it_knows_as_it_runs(studio, monkeypatch):

@@ -1,7 +1,7 @@
 /** What pages with long measurements share: texts, the button with its progress, outputs, tables, maps. */
 import { hooks, html, useTheme } from './html.js';
 import { json, recorded, useAnswer } from './api.js';
-import { useJob, useStream } from './job.js';
+import { useJob } from './job.js';
 import { fixed, num, words } from './words.js';
 import { shared } from './words/measure.js';
 import { literal } from './reading.js';
@@ -46,7 +46,7 @@ export function useMeasure({ state, set, run, shown }, label, body) {
   hooks.useEffect(() => {
     if (state.ran) job.start();
   }, [state.ran, JSON.stringify(given)]);
-  Object.assign(shown, { body: given });
+  Object.assign(shown, { body: given, result: job.result });
   const stop = () => {
     job.stop();
     set({ ran: '' }, true);
@@ -69,8 +69,11 @@ export function codeOf({ run, runs, shown: { body } }) {
     ? `*_, last = measure_methods()["${kind}"](model, ${JSON.stringify(given)}, b"")\nlast["result"]\n` : ''}`;
 }
 
-export function csvOf({ shown: { rows = [] } }) {
-  return [Object.keys(rows[0] ?? {}), ...rows.map(Object.values)];
+/** The rows of a result, or the numbers of its views. */
+export function csvOf({ shown: { result } }) {
+  const table = (rows = []) => [Object.keys(rows[0] ?? {}), ...rows.map(Object.values)];
+  return result?.rows ? table(result.rows) : (result?.views ?? []).flatMap(({ title, map, bars, rows }) => [[title],
+    ...(map ? [['', ...map.across], ...map.values.map((row, r) => [map.down[r], ...row])] : table(bars ?? rows))]);
 }
 
 /** Rows as a table: their keys are the titles. */
@@ -89,26 +92,24 @@ export function Cells({ values, say, ...more }) {
     say=${(r, c) => say(r, c, num(values[r][c]))} ...${more} />${more.kind && top > 0 && html`<${Legend} kind="signed" theme=${theme} top=${num(top)} />`}</div>`;
 }
 
-/** What a model makes of a text: tokens as they come, or labels. */
-export function useOutput({ run, about, text, edits }) {
-  const body = run && { run: run.id, text, edits };
-  const stream = useStream('/api/write', about?.writes ? { ...body, top: 0, max_new_tokens: about.writes === 'generate' ? 20 : undefined } : null);
-  const traced = run && !about.writes && about.kinds.length > 0;
-  const seen = useAnswer(traced ? (signal) => json('/api/trace', { body, signal }) : null, [traced && JSON.stringify(body)]);
-  const said = seen.value?.translation?.split(' ').map((word) => ({ text: word })) ?? [];
-  const tokens = stream.events.filter((one) => one.token).map(({ token }) => ({ text: token.text, from: shared.logP(num(token.log_probability)) }));
-  return { tokens: [...tokens, ...said], labels: seen.value?.labels ?? [], error: stream.error || seen.error };
+/** Views of a result, as measured_views.py makes them. */
+export function Views({ result }) {
+  return html`<div class="side">${result?.views?.map(({ title, note, from, rows, bars, map }) => html`<section key=${title}><h2>${title}</h2>
+    ${note && html`<p data-from=${from}>${note}</p>`}${rows && html`<${Rows} label=${title} rows=${rows} from=${from} />`}
+    ${bars && html`<${Bars} signed label=${title} items=${bars} />`}
+    ${map && html`<${Cells} label=${title} ...${map} say=${(r, c, x) => `${map.down[r]}, ${map.across[c]}: ${x}, ${from}`} />`}</section>`)}</div>`;
 }
 
-/** Two outputs below each other; tokens that the other lacks are marked. A second one without a name is not shown. */
-export function Outputs({ names, outputs }) {
-  const [first, second] = outputs;
-  const before = new Map(second.labels);
-  if (first.labels.length) {
-    return html`<p class="label">■ ${names[0]} ${before.size > 0 && `▯ ${names[1]}`}</p><${Bars} label=${names[0]} top=${1}
-      items=${first.labels.map(([name, value]) => ({ name, value, ghost: before.get(name), from: shared.probability }))} />`;
-  }
-  const on = ({ text }, { tokens }) => tokens.length > 0 && !tokens.some((one) => one.text === text);
-  return names.map((name, n) => html`<div class="output" key=${n}><span class="label">${name}</span><${Chips} label=${name}
-    items=${outputs[n].tokens.map((token) => ({ ...token, on: on(token, outputs[1 - n]) }))} /><${Note} error=${outputs[n].error} /></div>`);
+/** What models make of a text; tokens that the other lacks are marked. @param {{asked: {name, run, text, edits}[]}} props */
+export function Outputs({ asked }) {
+  const bodies = asked.map(({ name, ...body }) => body);
+  const { value = [], error } = useAnswer((signal) => Promise.all(bodies.map((body) => json('/api/output', { body, signal }))), [JSON.stringify(bodies)]);
+  const [first, second] = value ?? [];
+  const before = new Map(second?.labels);
+  const on = (text, other) => other?.tokens.length > 0 && !other.tokens.some(([one]) => one === text);
+  return html`<h2>${shared.output}</h2><${Note} error=${error} />${first?.labels.length
+    ? html`<p class="label">■ ${asked[0].name} ${second && `▯ ${asked[1]?.name}`}</p><${Bars} label=${shared.output} top=${1}
+      items=${first.labels.map(([name, share]) => ({ name, value: share, ghost: before.get(name), from: shared.probability }))} />`
+    : value?.slice(0, asked.length).map(({ tokens, refused }, n) => html`<div class="output" key=${n}><span class="label">${asked[n].name}</span>${refused
+      || html`<${Chips} label=${shared.output} items=${tokens.map(([text, x]) => ({ text, from: shared.logP(num(x)), on: on(text, value[1 - n]) }))} />`}</div>`)}`;
 }

@@ -14,13 +14,11 @@ export const code = codeOf;
 export const csv = csvOf;
 
 export function render({ view }) {
-  const { state, set, go, about, shown } = view;
+  const { state, set, go, about } = view;
   const [kind, k, texts] = [state.pattern || 'offset', intOf(state.k, -1000, 1000, -1), textsOf(view)];
-  const { result, button } = useMeasure(view, text.start, { kind: 'scan', patterns: [kind === 'offset' ? `offset:${k}` : kind],
-    ...texts.fields });
-  const { pattern, heads = [] } = result?.patterns?.[0] ?? {};
+  const { result, button } = useMeasure(view, text.start, { kind: 'scan', patterns: [kind === 'offset' ? `offset:${k}` : kind], ...texts.fields });
+  const { pattern, heads = [] } = result?.patterns[0] ?? {};
   const head = heads.find((one) => one.head === state.head) ?? heads[0];
-  shown.rows = heads.map(text.row);
   const side = (name) => {
     const label = text.sides[name](head.head);
     const rows = head[name].map((one) => ({ [label]: one.text, share: one.share }));
@@ -32,7 +30,7 @@ export function render({ view }) {
     ${kind === 'offset' && html`<${Field} label="k" type="number" value=${k} onChange=${(e) => set({ k: e.target.value })} />`}
     ${texts.controls}${button}</aside>
   <section class="picture measured">${head ? html`<h2>${text.table}</h2><p class="label">${text.on(pattern, result)}</p>
-    <div class="side"><${Rows} label=${text.table} rows=${shown.rows} from=${text.from} sort=${state.table || '-share'}
+    <div class="side"><${Rows} label=${text.table} rows=${result.rows} from=${text.from} sort=${state.table || '-share'}
       onSort=${(table) => set({ table }, true)} chosen=${(row) => row.head === head.head} onChoose=${(row) => set({ head: row.head })} />
     <div>${side('most')}${side('least')}</div></div>` : html`<${Note}>${pattern ? text.nowhere : text.idle}<//>`}</section>`;
 }

@@ -11,17 +11,5 @@ export const text = {
   itself: 'the same, without edits',
   alone: 'Choose a second model (train one if there is none), or add edits on the Ablate page.',
   start: 'Compare',
-  output: 'Output',
   edited: (name) => `${name}, edited`,
-  parts: {
-    tokens: 'Log-probability of each token',
-    heads: 'How differently heads attend',
-    layers: 'Likeness of the layers',
-    scores: 'Which model is better',
-    settings: 'Settings that differ',
-  },
-  token: (a, b) => `first ${a} minus second ${b}, natural logarithms`,
-  head: (name, x) => `${name}: total variation distance ${x}, mean over the queries`,
-  layer: (a, b, x) => `${a} of the first and ${b} of the second: linear CKA ${x}`,
-  mean: 'mean over the tokens of a text',
 };

@@ -10,6 +10,7 @@ export const shared = {
   paste: 'One text a line; a tab before a target',
   used: (n, kept) => `${n} of ${kept} lines are used; at most 256 are kept.`,
   step: (doing, done, total) => `${doing}, ${done} of ${total}`,
+  output: 'Output',
   logP: (x) => `log-probability ${x}, natural logarithm`,
   probability: 'softmax of the logits',
 };

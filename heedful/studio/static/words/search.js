@@ -13,10 +13,9 @@ export const text = {
     ['words>words', 'from words to words'], ['gold', 'to the gold alignment'], ['parent', 'to the word it depends on'], ['child', 'to words that depend on it']],
   start: 'Search',
   table: 'Heads that follow the pattern',
-  idle: 'Marks are punctuation and special tokens. Choose a pattern and start the search.',
+  idle: 'Choose a pattern and start the search. Marks are punctuation and special tokens.',
   nowhere: 'The pattern does not occur in these texts.',
   on: (pattern, one) => `${pattern}, ${one.samples} texts (${one.source})`,
-  row: (one) => ({ head: one.head, share: one.share, '95 % from': one.interval[0], to: one.interval[1], shuffled: one.baseline }),
   from: 'share: mean weight that the queries give to the keys of the pattern',
   sides: { most: (head) => `where ${head} does it most`, least: () => 'where it does it least' },
 };

@@ -1,0 +1,124 @@
+"""What pages draw of a measurement: tables, bars and maps with their titles.
+
+A view is {"title", "note"?, "from"?, "rows"?, "bars"?, "map"?}. The keys of rows are titles of columns, and
+`from` says where the numbers come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Found = dict[str, Any]
+
+
+def head_rows(found: Found) -> list[Found]:
+    """All heads with their importance."""
+    return [
+        {
+            "head": one["head"],
+            "rise": one["importance"],
+            "95 % from": one["interval"][0],
+            "to": one["interval"][1],
+        }
+        | {"bits": one["bits"], "labels": ", ".join(label["name"] for label in one["labels"])}
+        for one in found["heads"]
+    ]
+
+
+def pattern_rows(found: Found) -> list[Found]:
+    """The heads that follow the first pattern."""
+    return [
+        {
+            "head": one["head"],
+            "share": one["share"],
+            "95 % from": one["interval"][0],
+            "to": one["interval"][1],
+        }
+        | {"shuffled": one["baseline"]}
+        for one in found["patterns"][0]["heads"]
+    ]
+
+
+def patch_view(found: Found, text: str) -> Found:
+    """The share of the output that each vector brings back, layers down."""
+    after = f"{found['clean']:.3g} after “{text}”, {found['corrupted']:.3g} after “{found['corrupted_text']}”"
+    return {
+        "title": "Share of the output that comes back",
+        "note": f"Log-probability of what the model writes after the first text: {after}.",
+        "map": {
+            "values": found["recovered"],
+            "down": [f"layer {n + 1}" for n in range(len(found["recovered"]))],
+            "across": found["positions"],
+            "kind": "signed",
+        },
+        "from": "share that comes back with this clean vector, (patched − corrupted) / (clean − corrupted)",
+    }
+
+
+def token_view(found: Found) -> Found:
+    columns = (found[name] for name in ("tokens", "first", "second", "difference"))
+    bars = [
+        {"name": name, "value": gap, "from": f"first {a:.3g} minus second {b:.3g}, natural logarithms"}
+        for name, a, b, gap in zip(*columns, strict=True)
+    ]
+    return {"title": "Log-probability of each token, first minus second", "bars": bars}
+
+
+def head_view(found: Found) -> Found:
+    down = [f"{found['which']}.{n + 1}" for n in range(len(found["distance"]))]
+    across = [str(n + 1) for n in range(len(found["distance"][0]))]
+    return {
+        "title": "How differently heads attend",
+        "map": {"values": found["distance"], "down": down, "across": across},
+        "from": "total variation distance, mean over the queries",
+    }
+
+
+def layer_view(found: Found) -> Found:
+    return {
+        "title": "How alike the layers are (first down, second across)",
+        "map": {"values": found["cka"], "down": found["down"], "across": found["across"]},
+        "from": f"linear CKA of the mean vectors of {found['rows']} texts",
+    }
+
+
+def score_view(found: Found) -> Found:
+    return {
+        "title": "Which model is better",
+        "note": f"Mean log-probability per token: {found['sentence']}.",
+        "rows": found["texts"],
+        "from": "mean over the tokens of a text",
+    }
+
+
+def setting_view(found: Found) -> Found:
+    return {
+        "title": "Settings that differ",
+        "note": "" if found["differ"] else "none",
+        "rows": found["differ"],
+    }
+
+
+PARTS: dict[str, Callable[[Found], Found]] = {
+    "tokens": token_view,
+    "heads": head_view,
+    "layers": layer_view,
+    "scores": score_view,
+    "settings": setting_view,
+}
+TITLES = {
+    "tokens": "Log-probability of each token",
+    "heads": "How differently heads attend",
+    "layers": "How alike the layers are",
+    "scores": "Which model is better",
+}
+
+
+def compare_views(found: Found) -> list[Found]:
+    """The parts of a comparison that are there; a part that was refused says why."""
+    return [
+        {"title": TITLES[name], "note": part["refused"]} if "refused" in part else PARTS[name](part)
+        for name in PARTS
+        if (part := found.get(name))
+    ]
