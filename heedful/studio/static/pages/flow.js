@@ -43,6 +43,7 @@ function Position({ lens: { layers, predicted, parts }, t }) {
       name: `${one.layer || ''} ${one.part}`, value: one.norm[t], from: text.adds(num(one.score?.[t])) }))} /></section></div>`;
 }
 
+/** A lens or a rollout as a map; a rollout of patches over the picture. */
 function Found({ state, set, trace, found, lens }) {
   const map = hooks.useMemo(() => {
     const made = lens ? lensMap(found) : rolloutMap(found);
@@ -69,8 +70,7 @@ export function render({ view: { state, set, trace, shown } }) {
   const show = state.show || (flow?.lens.refused && !flow.rollout.refused ? 'rollout' : 'lens');
   const found = flow?.[show];
   Object.assign(shown, { found, show });
-  return html`<aside class="controls">
-    <${Choice} label=${text.show} value=${show} options=${text.shows} onChange=${(name) => set({ show: name, cell: '', zoom: '' })} /></aside>
+  return html`<aside class="controls"><${Choice} label=${text.show} value=${show} options=${text.shows} onChange=${(name) => set({ show: name, cell: '', zoom: '' })} /></aside>
   <section class="picture"><${Note} error=${answer.error} busy=${!flow && words.loading}>${found?.refused}<//>
     ${found && !found.refused && html`<${Found} key=${show} state=${state} set=${set} trace=${trace} found=${found} lens=${show === 'lens'} />`}</section>`;
 }
@@ -84,9 +84,9 @@ export function code(view) {
     + `with edit(model, ${JSON.stringify(listOf(state.edits))}):\n    print(${work})\n`;
 }
 
-export function csv({ shown: { found } }) {
-  const { layers, read, down, across, rollout } = found;
+export function csv({ shown }) {
+  const { layers = [], read, down, across, rollout } = shown.found ?? {};
   if (rollout) return [['', ...across], ...rollout.map((row, r) => [down[r], ...row])];
   return [['layer', 'read', 'rank', 'probability', 'norm', 'likeliest', 'its probability'],
-    ...(layers ?? []).flatMap((one) => read.map((word, t) => [one.layer, word, one.rank[t], one.probability[t], one.norm[t], ...one.top[t][0]]))];
+    ...layers.flatMap((one) => read.map((word, t) => [one.layer, word, one.rank[t], one.probability[t], one.norm[t], ...one.top[t][0]]))];
 }
