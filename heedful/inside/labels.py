@@ -87,9 +87,10 @@ class HeadTally:
         self.texts.append(shares(weights_NTS, allowed_NTS, grid, list(LABELED.values())))
         keys_NT = allowed_NTS.sum(-1)
         free_NT = (keys_NT >= FREE).expand(weights_NTS.shape[:2])
-        part_NT = entropy(weights_NTS.double()) / keys_NT.clamp(min=2).log2()
+        entropy_NT = entropy(weights_NTS.double())
+        part_NT = entropy_NT / keys_NT.clamp(min=2).log2()
         self.spread.append(((part_NT * free_NT).sum(-1), free_NT.sum(-1)))
-        self.bits.append(informations(weights_NTS))
+        self.bits.append(informations(weights_NTS, entropy_NT))
         self.sharp.append(sharpnesses(weights_NTS))
 
     def add_alignment(self, weights_NTS: Tensor, places: tuple[list[int], list[int]], gold: Links) -> None:

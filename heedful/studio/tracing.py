@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ..errors import BadInput
 from ..inside.edits import edit
-from ..inside.labels import HeadTally
-from ..inside.look.heads import habits, information, sharpness
+from ..inside.labels import HeadLabel, HeadTally
+from ..inside.look.heads import habits, informations, sharpness
+from ..inside.patterns import AttentionGrid
 from ..inside.samples import Sample, TokenKinds, grids
 from ..inside.trace import Trace, trace
 from ..inside.trace_parts import Kind
@@ -178,20 +179,7 @@ def facts_of(model: Model, seen: Trace) -> dict[str, dict[str, Any]]:
     words = seen.words
     sample = Sample(words.text, words.ids, answers=words.answers, written=words.read)
     tables = grids(TokenKinds(model.loaded), sample, bool(words.answers)) if words.ids else {}
-    found = {}
-    for which, kind in seen.kinds.items():
-        found[which] = facts(seen, which)
-        layers = range(1, kind.layers + 1)
-        weights_NTS = torch.cat([seen.weights(which, layer) for layer in layers])
-        grid = tables.get(which)
-        if grid is None or grid.shape != weights_NTS.shape[1:]:
-            continue
-        tally = HeadTally()
-        tally.add(weights_NTS, allowed_of(seen, which), grid)
-        every = [[[one.name, one.share] for one in labels] for labels in tally.labels()]
-        for number, labels in enumerate(every):
-            found[which]["measures"][number // kind.heads][number % kind.heads]["labels"] = labels
-    return found
+    return {which: facts(seen, which, tables.get(which)) for which in seen.kinds}
 
 
 def allowed_of(seen: Trace, which: str) -> Tensor:
@@ -203,29 +191,39 @@ def allowed_of(seen: Trace, which: str) -> Tensor:
     return torch.cat([one[None].expand(kind.heads, -1, -1) for one in (first, *others)])
 
 
-def facts(seen: Trace, which: str) -> dict[str, Any]:
-    """What the page draws a kind of attention with."""
+def facts(seen: Trace, which: str, grid: AttentionGrid | None) -> dict[str, Any]:
+    """What the page draws a kind of attention with. grid: its tokens, by which its heads are labeled."""
     kind = seen.kinds[which]
+    weights_NTS = torch.cat([seen.weights(which, layer) for layer in range(1, kind.layers + 1)])
+    tally = HeadTally()
+    labels: list[list[HeadLabel]] = [[] for _ in weights_NTS]
+    if grid is not None and grid.shape == weights_NTS.shape[1:]:
+        tally.add(weights_NTS, allowed_of(seen, which), grid)
+        labels = tally.labels()
+    bits_N = tally.bits[0] if tally.bits else informations(weights_NTS)
     measures = [
-        [measured(weights_TS, which) for weights_TS in seen.weights(which, layer)]
-        for layer in range(1, kind.layers + 1)
+        {"labels": [[one.name, one.share] for one in held], "bits": float(bits)} | measured(weights_TS, which)
+        for weights_TS, bits, held in zip(weights_NTS, bits_N, labels, strict=True)
     ]
+    by_layer = [measures[i : i + kind.heads] for i in range(0, len(measures), kind.heads)]
     return {
         "down": kind.down,
         "across": kind.across,
         "layers": kind.layers,
         "heads": kind.heads,
-        "best": best_of(kind, measures),
-        "measures": measures,
+        "best": best_of(kind, by_layer),
+        "measures": by_layer,
     }
 
 
 def measured(weights_TS: Tensor, which: str) -> dict[str, Any]:
     """Figures of one head."""
-    found: dict[str, Any] = {"labels": [], "bits": information(weights_TS), "sharp": sharpness(weights_TS)}
     T, S = weights_TS.shape
     far_TS = (torch.arange(T)[:, None] - torch.arange(S)).abs()
-    found["distance"] = float((weights_TS * far_TS).sum(-1).mean())
+    found = {
+        "sharp": sharpness(weights_TS),
+        "distance": float((weights_TS * far_TS).sum(-1).mean()),
+    }
     return found | ({} if which == "cross" else habits(weights_TS))
 
 

@@ -51,10 +51,10 @@ def information(weights_TS: Tensor) -> float:
     return float(informations(weights_TS))
 
 
-def informations(weights_NTS: Tensor) -> Tensor:
-    """The same of each of several tables."""
-    weights_NTS = weights_NTS.double()
-    return entropy(weights_NTS.mean(-2)) - entropy(weights_NTS).mean(-1)
+def informations(weights_NTS: Tensor, entropy_NT: Tensor | None = None) -> Tensor:
+    """The same of each of several tables. entropy: that of their rows, if it is known."""
+    rows_NT = entropy(weights_NTS.double()) if entropy_NT is None else entropy_NT
+    return entropy(weights_NTS.mean(-2, dtype=torch.float64)) - rows_NT.mean(-1)
 
 
 def entropy(weights: Tensor) -> Tensor:
