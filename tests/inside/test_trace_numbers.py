@@ -16,8 +16,10 @@ from heedful.inside.trace import trace
 from heedful.parts.layers import PostNorm, layer_norm, rms_norm
 
 TEXT, TARGET = "the cat sat on the mat", "mat the on sat"
-FAMILIES = ("transformer", "gpt2", "llama", "bert")
+FAMILIES = ("transformer", "gpt2", "llama", "bert", "t5")
+PAIRS = ("transformer", "t5")
 TURNED = "llama"  # the one with rotary positions
+BIASED = "t5"  # the one that adds a bias to scores, and does not scale them
 
 
 def normalized(norm, x):
@@ -37,6 +39,22 @@ def rotated(x_SK, base):
     return torch.cat(turned, dim=-1)
 
 
+def distance_bias(table_RH, head, T, both_ways):
+    """T5's bias: a number for each distance, exact where near and coarser where far (Raffel et al.)."""
+
+    def bucket(ahead):
+        half = len(table_RH) // 2 if both_ways else len(table_RH)
+        first = half if both_ways and ahead > 0 else 0
+        far = abs(ahead) if both_ways else max(0, -ahead)
+        exact = half // 2
+        if far < exact:
+            return first + far
+        coarse = math.log(far / exact) / math.log(128 / exact) * (half - exact)
+        return first + min(half - 1, exact + int(coarse))
+
+    return torch.stack([torch.stack([table_RH[bucket(s - t), head] for s in range(T)]) for t in range(T)])
+
+
 def near(found, expected):
     assert (found.double() - expected).abs().max() <= 1e-5
 
@@ -45,7 +63,7 @@ def near(found, expected):
 def case(request):
     """A trace in float32, and the same model in float64 with what flows into each of its sublayers."""
     loaded = imported(request.param)
-    seen = trace(loaded, TEXT, TARGET if request.param == "transformer" else None)
+    seen = trace(loaded, TEXT, TARGET if request.param in PAIRS else None)
     model = deepcopy(loaded.model).double()
     given, kinds = {}, seen.kinds
     places = [(which, n) for which, kind in kinds.items() for n in range(1, kind.layers + 1)]
@@ -107,10 +125,13 @@ def test_every_station_equals_its_formula_in_float64(case):
             if name == TURNED:
                 q, k = rotated(q, config.rotary_base), rotated(k, config.rotary_base)
             scores = torch.tensor([[float(sum(a * b)) for b in k] for a in q], dtype=torch.float64)
-            scaled = scores / math.sqrt(K)
+            scaled = scores if name == BIASED else scores / math.sqrt(K)
+            biased = scaled
+            if name == BIASED and which != "cross":
+                biased = scaled + distance_bias(attention.position.table, h, len(q), which == "encoder")
             causal = which == "self" and name != "bert"
             allowed = torch.ones_like(scaled).tril().bool() if causal else torch.ones_like(scaled).bool()
-            powers = scaled.exp() * allowed
+            powers = biased.exp() * allowed
             weights = powers / powers.sum(-1, keepdim=True)
             outs.append(weights @ v)
             if h == head - 1:
@@ -120,6 +141,7 @@ def test_every_station_equals_its_formula_in_float64(case):
                 near(steps.v_SL, v)
                 near(steps.scores_S, scores[t])
                 near(steps.scaled_S, scaled[t])
+                near(steps.masked_S[allowed[t]], biased[t][allowed[t]])
                 assert steps.allowed_S.tolist() == allowed[t].tolist()
                 near(steps.weights_S, weights[t])
                 near(steps.weighted_SL, weights[t][:, None] * v)
