@@ -24,7 +24,7 @@ export function Field({ label, ...rest }) {
   return html`<label class="field"><span>${label}</span><input ...${rest} /></label>`;
 }
 
-const linesOf = (value = '') => value.split('\n').filter((line) => line.trim()).slice(0, 256);
+const linesOf = (value = '') => value.split('\n').filter((line) => line.trim()).slice(0, 256).map((line) => line.slice(0, 800));
 
 /** Which texts, as controls and as fields of a job. The address keeps the pasted lines. */
 export function textsOf({ state, set, about }) {
