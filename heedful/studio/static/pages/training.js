@@ -29,7 +29,7 @@ function known(run) {
 async function pull(run, follows, signal, tell) {
   const own = known(run);
   keepJson(`CURVES ${run.id}`, own);
-  for await (const { data } of events(url(`/api/runs/${run.id}/follow`, { after: own.cursor }), { signal })) {
+  for await (const { data } of events(url(`/api/runs/${run.id}/follow`, { after: own.cursor, most: 5000 }), { signal })) {
     Object.assign(own, data, { rows: data.anew ? data.rows : own.rows.concat(data.rows) });
     tell(['']);
     if (!follows || data.status !== 'running') return;
@@ -65,7 +65,7 @@ function Samples({ run, state, set }) {
   const found = value?.rows ?? [];
   const at = state.at ? Math.max(0, found.findIndex((row) => String(row.step) === state.at)) : found.length - 1;
   return html`<section class="samples"><h2>${text.samples(run.name)}</h2>${found[at] ? html`
-      <${Slider} label=${text.axes[0]} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
+      <${Slider} label=${text.step} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
       <${Rows} label=${text.from} rows=${found[at].samples} from=${text.from} />`
     : html`<${Note} error=${error}>${text.noSamples}<//>`}
     <p class="label">${checkpoints.length > 0 && text.saved(checkpoints.map(count).join(', '))} ${step > 0 && status !== 'running' && text.ended(status, count(step))}</p></section>`;
@@ -107,7 +107,7 @@ export function render({ view }) {
     <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: String(Math.round(100 * x)) }, true)} />
     <${Toggle} label=${text.log} on=${state.log} onChange=${(on) => set({ log: on ? '1' : '' })} />
     <${Toggle} label=${text.latest} on=${!state.still} onChange=${(on) => set({ still: on ? '' : '1', at: '' })} />
-    ${shows && html`<div role="status">${text.states[job.state] ?? job.state}<pre>${job.lines.join('\n')}</pre></div>`}
+    ${shows && html`<div role="status">${text.states[job.state] ?? job.state}<pre>${job.state !== 'done' && job.lines.join('\n')}</pre></div>`}
     ${shows && job.state === 'done' && button(text.open, () => view.go('heads', { run: job.run, text: '', target: '', head: '', edits: '' }))}
     ${!recorded && job?.state !== 'running' && button(words.trainDemo, () => trainDemo((e) => tell([e])))}
   </aside>

@@ -22,6 +22,7 @@ export const text = {
   samples: (name) => `What ${name} wrote`,
   noSamples: 'No samples: runs that write text record some at each evaluation.',
   from: 'samples.jsonl of the run',
+  step: 'Step',
   saved: (steps) => `Checkpoints: step ${steps}.`,
   ended: (why, step) => `Ended at step ${step}: ${why}.`,
   orders: { stop: ['Stop after this step', 'The run saves a checkpoint and ends.'], save: ['Save now', 'The run saves a checkpoint and goes on.'] },
