@@ -161,9 +161,9 @@ def show(page: Any, name: str, studio: StudioClient | None = None, **state: str)
     settle(page)
 
 
-def settle(page: Any, quiet: int = 120) -> None:
-    """Wait until nothing is on its way."""
-    page.wait_for_function(SETTLED, arg=quiet, polling=50)
+def settle(page: Any, quiet: int = 80) -> None:
+    """Wait until nothing is on its way. quiet: milliseconds, more than Preact takes between two effects."""
+    page.wait_for_function(SETTLED, arg=quiet, polling=25)
 
 
 def sentence_of(page: Any) -> str:
@@ -172,11 +172,12 @@ def sentence_of(page: Any) -> str:
     return notes.first.inner_text() if notes.count() else ""
 
 
-def violations(page: Any) -> list[str]:
-    """What axe finds: rule, and the elements that break it."""
+def violations(page: Any, *rules: str) -> list[str]:
+    """What axe finds, by all of its rules or by some: rule, and the elements that break it."""
     if not page.evaluate("Boolean(globalThis.axe)"):
         page.evaluate(f"{axe_source()}; undefined")
-    found = page.evaluate("axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)")
+    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    found = page.evaluate("(options) => axe.run(options).then(({ violations }) => violations)", options)
     told = []
     for rule in found:
         elements = "; ".join(node["html"][:160] for node in rule["nodes"][:3])

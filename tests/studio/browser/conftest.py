@@ -1,7 +1,9 @@
 """One browser for all files of this folder, and studios to open in it."""
 
+from contextlib import contextmanager
+
 import pytest
-from helpers.studio_browser import Opener, launched, make_zoo, save_large
+from helpers.studio_browser import PAGES, Opener, launched, make_zoo, save_large, show
 from helpers.studio_cases import local_studio
 
 
@@ -11,14 +13,29 @@ def browser():
         yield started
 
 
+@contextmanager
+def opener(browser):
+    found = Opener(browser)
+    yield found
+    problems = found.problems()
+    found.close()
+    assert not problems, "\n".join(problems)
+
+
 @pytest.fixture
 def open_page(browser):
     """Opens pages, each in a context of its own; at the end, nothing may have gone wrong in them."""
-    opener = Opener(browser)
-    yield opener
-    problems = opener.problems()
-    opener.close()
-    assert not problems, "\n".join(problems)
+    with opener(browser) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def demo_page(browser, studio, request):
+    """Every page on the demo, opened once for all tests that change no more than its size and colors."""
+    with opener(browser) as found:
+        page = found(studio)
+        show(page, request.param, studio, run=studio.id("demo"))
+        yield page
 
 
 @pytest.fixture(scope="session")
