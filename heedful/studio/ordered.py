@@ -20,10 +20,11 @@ def ordered(look: PositionLook) -> dict[str, Any]:
 def axes(sheet: Sheet, trained: int | None) -> dict[str, Any]:
     """The names of rows and columns, and how many rows training can have seen."""
     rows, columns = sheet.size
+    seen = rows if sheet.rows else min(rows, trained or rows)
     return {
-        "down": list(sheet.rows) or [str(row) for row in range(rows)],
+        "down": list(sheet.rows) or [f"{row}" if row < seen else f"{row} ×" for row in range(rows)],
         "across": [str(column) for column in range(sheet.first, sheet.first + columns)],
-        "seen": rows if sheet.rows else min(rows, trained or rows),
+        "seen": seen,
     }
 
 

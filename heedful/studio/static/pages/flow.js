@@ -87,6 +87,6 @@ export function code(view) {
 export function csv({ shown }) {
   const { layers = [], read, down, across, rollout } = shown.found ?? {};
   if (rollout) return [['', ...across], ...rollout.map((row, r) => [down[r], ...row])];
-  return [['layer', 'read', 'rank', 'probability', 'norm', 'likeliest', 'its probability'],
+  return [['layer', 'read', 'rank', 'probability', 'norm', 'most likely', 'its probability'],
     ...layers.flatMap((one) => read.map((word, t) => [one.layer, word, one.rank[t], one.probability[t], one.norm[t], ...one.top[t][0]]))];
 }
