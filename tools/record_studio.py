@@ -18,6 +18,7 @@ from heedful.studio.runs import ModelFolder
 from heedful.studio.tracing import Traces, tensor_of
 from heedful.studio.writing import write
 
+FOLDER = "runs/demo"
 TEXT = "Their small cat was a fast animal."
 CARD = ("task", "architecture", "parameters", "best")
 LIKE_PAGES: dict[str, dict[str, Any]] = {  # the options that they send at first
@@ -42,7 +43,9 @@ def result(work: Any) -> list[dict[str, Any]]:
 def told_with(method: Any, model: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What a method that streams was given, and its events."""
     given = {"text": TEXT, "edits": [], **given}
-    return {"given": given, "events": result(method(model, given, b""))}
+    events = result(method(model, given, b""))
+    events[-1]["result"]["code"] = events[-1]["result"]["code"].replace(str(model.folder), FOLDER)
+    return {"given": given, "events": events}
 
 
 def record(folder: str) -> None:

@@ -30,6 +30,7 @@ from ..use.texts import usable
 from ..use.wording import tokenize
 from .ordered import ordered
 from .pictures import EXAMPLE, input_of_model, reads_images
+from .python_code import code_of_alignment, code_of_search
 from .spelled import spelled
 from .tracing import Traces, over
 from .writing import ABILITIES, finished, parting
@@ -114,7 +115,10 @@ def alignment(traces: Traces) -> Method:
                 head=head or ("mean" if given["mean"] else "best"), row=given["row"], gold=gold,
             )  # fmt: skip
         pair = next((one for one in gold if one.source == told["text"]), None)
-        yield over(aligned(seen.beside(pair), seen.chosen[0]))
+        found = aligned(seen.beside(pair), seen.chosen[0])
+        kind = traces.get(model, told, blob).trace.kinds[found["which"]]
+        found |= {"by": given["by"], "layers": kind.layers, "heads": kind.heads}
+        yield over(found | {"code": code_of_alignment(model, given, found["layer"], found["head"])})
 
     return align
 
@@ -189,6 +193,7 @@ def search(traces: Traces) -> Method:
                     found = end.value
             yield None
         told = found.as_json() | {"finished": finished(found), "parting": parting(found)}
+        told["code"] = code_of_search(model, given)
         nodes = told.pop("nodes")
         for step in range(1, found.steps + 1):
             yield {"step": step, "nodes": [node for node in nodes if node["step"] == step]}

@@ -90,6 +90,7 @@ class RecordedTrace:
             "which": "cross", "layer": layer, "head": number or None, "best": best,
             "down": kind["down"][: len(kind["down"]) - skipped], "across": kind["across"],
             "values": values_LNTS[layer - 1, number, skipped:].tolist(), "gold": [], "error_rate": None,
+            "by": by, "layers": L, "heads": N - 1, "code": "",
         }  # fmt: skip
 
     def layer(self, name: str, which: str, layer: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from ..service.tasks import field_of, options_of
 from .answers import stream, studio_route
 from .recorded import RUN, example
 from .requests import (
+    AlignmentQuery,
     CostRequest,
     Edits,
     PositionsRequest,
@@ -95,6 +96,18 @@ async def guess(studio: Studio, request: Request) -> Response:
     return JSONResponse(event["result"])
 
 
+async def align(studio: Studio, request: Request) -> Response:
+    """Where the words of a target come from, without a trace that has an id."""
+    asked = vars(await asked_for(AlignRequest, studio.service, request))
+    run, told = asked["run"], {name: asked[name] for name in ("text", "target", "edits")}
+    given = {name: value for name, value in asked.items() if name not in told and name != "run"}
+    if run == RUN:
+        example().made(**told)
+        return JSONResponse(example().answer("alignment", given)["result"])
+    event = await studio.service.result(await studio.worker(run), "alignment", {"trace": told, **given})
+    return JSONResponse(event["result"])
+
+
 # What a model is.
 
 
@@ -148,6 +161,16 @@ async def worker_events(studio: Studio, worker: Any, do: str, given: dict[str, A
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlignRequest(AlignmentQuery):
+    """Align a target with its text."""
+
+    run: RunId
+    text: Text
+    target: Text
+    edits: Edits = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuessRequest:
     """Fill the blanks of a text, or label a text or picture."""
 
@@ -196,6 +219,7 @@ def write_routes(studio: Studio) -> list[Route]:
     found = [
         studio_route(studio, "/api/write", write, "POST", WriteRequest),
         studio_route(studio, "/api/search", search, "POST", SearchRequest),
+        studio_route(studio, "/api/align", align, "POST", AlignRequest),
         studio_route(studio, "/api/guess", guess, "POST", GuessRequest),
         studio_route(studio, "/api/positions", positions, "POST", PositionsRequest),
         studio_route(studio, "/api/cost", cost, "POST", CostRequest),

@@ -19,6 +19,7 @@ from ..use.model import Model
 from ..use.pieces import TextSoFar
 from ..use.search import Request, Search
 from .pictures import reads_images
+from .python_code import code_of, code_of_writing, quoted
 from .tracing import Traces, picture_of
 
 ABILITIES = ("translate", "summarize", "generate")
@@ -50,17 +51,20 @@ def write_methods(traces: Traces) -> Mapping[str, Method]:
         """What fits each blank of a text, or the likeliest labels of a text or picture."""
         text = given["text"]
         if "fill" in model.can:
+            call = f"model.fill({quoted(text)}, top={MOST}).blanks"
             blanks = model.fill(text, top=MOST).blanks if MASK in text else []
             groups = [[[one.word, one.probability] for one in some] for some in blanks]
         elif reads_images(model):
+            call = 'model.classify("picture.png").probabilities'
             kept = traces.get(model, {"text": text, "target": None, "edits": []}, blob)
             groups = [(picture_of(model, kept) or {})["labels"]]
         else:
+            call = f"model.classify({quoted(text)}).probabilities"
             shares = getattr(model.classify(text), "probabilities", None)
             if not isinstance(shares, dict):
                 raise BadInput("this model gives one score to a text, and no labels")
             groups = [sorted(map(list, shares.items()), key=lambda pair: -pair[1])[:MOST]]
-        yield {"over": True, "result": {"guesses": groups}}
+        yield {"over": True, "result": {"guesses": groups, "code": code_of(model, [], call)}}
 
     return {"studio_write": edited, "guess": guess}
 
@@ -79,7 +83,10 @@ def write(model: Model, given: Given, blob: bytes) -> Work:
     if given["target"] is not None:
         prefix += reference_tokens(model, search, request, given["target"])
     yield {"start": {"tokens": tokens_json(model, prefix), "prompt": tokens_json(model, request.prompt)}}
-    yield from written(model, search, beginning_with(request, prefix))
+    before = request.prompt if request.continues else []
+    begun = model.wording.text([token for token in prefix if token not in search.ends], before)
+    code = code_of_writing(model, ability_of(model), given, begun, request.continues)
+    yield from written(model, search, beginning_with(request, prefix), code)
 
 
 def beginning_with(request: Request, prefix: list[int]) -> Request:
@@ -91,8 +98,8 @@ def beginning_with(request: Request, prefix: list[int]) -> Request:
     return replace(request, prefix=[*prefix, *request.prefix[len(prefix) :]])
 
 
-def written(model: Model, search: Search, request: Request) -> Work:
-    """An event for each token, those that are given included, and the whole text."""
+def written(model: Model, search: Search, request: Request, code: str) -> Work:
+    """An event for each token, those that are given included, then the whole text. code: what writes it."""
     before = request.prompt if request.continues else []
     text, total, ids = TextSoFar(model.wording, before, search.stops.strings), 0.0, list[int]()
     for token in only(search.streamed([request])):
@@ -103,7 +110,7 @@ def written(model: Model, search: Search, request: Request) -> Work:
     ended = bool(ids) and ids[-1] in search.ends
     whole = model.wording.text(ids[:-1] if ended else ids, before)
     result = {"text": whole, "log_probability": total, "tokens": ids, "ended": ended}
-    yield {"over": True, "result": result | {"rest": text.rest()}}
+    yield {"over": True, "result": result | {"rest": text.rest(), "code": code}}
 
 
 def only(streamed: Iterator[list[Token]]) -> Iterator[Token]:

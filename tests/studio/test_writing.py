@@ -12,6 +12,13 @@ from heedful.studio.spelled import spelled
 TEXT = "My aunts are curious."
 
 
+def ran(code, name):
+    """A variable after some Python has run."""
+    known: dict = {}
+    exec(code, known)  # noqa: S102 (it is what a page shows to people)
+    return known[name]
+
+
 def tokens_of(events):
     return [event["token"] for event in events if "token" in event]
 
@@ -59,6 +66,28 @@ def test_a_target_is_written_to_its_end_as_it_is_scored(studio, stored):
     assert math.isclose(done["log_probability"], sum(score.log_probabilities), rel_tol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["demo", "lm"])
+@pytest.mark.parametrize("more", [{}, {"edits": ["zero:self.1.1"]}, {"sample": True, "seed": 3, "top_k": 5}])
+def test_the_code_of_a_branch_writes_the_same(studio, name, more):
+    asked = {"run": studio.id(name), "text": TEXT, "top": 4, "max_new_tokens": 6}
+    first = tokens_of(studio.stream("/api/write", asked))
+    events = studio.stream(
+        "/api/write", asked | more | {"prefix_tokens": [first[0]["id"], first[1]["top"][2][0]]}
+    )
+    answer = ran(events[-1]["done"]["code"], "answer")
+    written = [one["log_probability"] for one in tokens_of(events)]
+    assert answer.log_probabilities[-3:] == pytest.approx(written[-3:], abs=1e-5) or name == "lm"
+
+
+def test_an_alignment_without_a_trace_is_that_of_the_trace_and_of_its_code(studio):
+    told = {"run": studio.id("demo"), "text": TEXT, "target": "Mes tantes sont curieuses.", "edits": []}
+    id = studio.post("/api/trace", told).json["id"]
+    found = studio.post("/api/align", told | {"by": "norm", "which": "cross", "layer": 1, "mean": 1}).json
+    assert found == studio.get(f"/api/trace/{id}/alignment?by=norm&which=cross&layer=1&mean=1").json
+    values = ran(found["code"], "seen").chosen[0].weights_TS
+    assert values.flatten().tolist() == pytest.approx([x for row in found["values"] for x in row], rel=1e-5)
+
+
 def test_an_edit_changes_what_is_written_and_only_there(studio):
     asked = {"run": studio.id("demo"), "text": TEXT, "top": 2, "max_new_tokens": 5}
     plain = studio.stream("/api/write", asked)
@@ -82,7 +111,11 @@ def test_a_beam_tree_is_the_one_of_the_model(studio, stored):
         .as_json()
     )
     assert [node for event in steps for node in event["nodes"]] == tree.pop("nodes")
-    finished, parting = last["done"].pop("finished"), last["done"].pop("parting")
+    finished, parting, code = (last["done"].pop(name) for name in ("finished", "parting", "code"))
+    assert ran(code, "tree").as_json() == {
+        **tree,
+        "nodes": [node for event in steps for node in event["nodes"]],
+    }
     assert last["done"] == tree
     nodes = {node["id"]: node for event in steps for node in event["nodes"]}
     assert [one["length"] for one in finished] == sorted(
@@ -102,7 +135,7 @@ def test_guesses_fill_blanks_or_are_labels(studio, stored):
     filled = studio.post("/api/guess", {"run": studio.id("mlm"), "text": text}).json["guesses"]
     blanks = load(str(stored / "mlm")).fill(text, top=10).blanks
     assert filled == [[[one.word, one.probability] for one in some] for some in blanks]
-    assert studio.post("/api/guess", {"run": studio.id("mlm"), "text": "the old"}).json == {"guesses": []}
+    assert studio.post("/api/guess", {"run": studio.id("mlm"), "text": "the old"}).json["guesses"] == []
     refused = studio.post("/api/guess", {"run": studio.id("demo"), "text": TEXT})
     assert refused.status == 400
 

@@ -1,6 +1,5 @@
 /** Options of decoding, as the address has them, and the sliders that set them. */
 import { html } from './html.js';
-import { literal } from './reading.js';
 import { Slider } from './views/controls.js';
 
 /** Title, least, greatest, step and default, by the names that the server knows. */
@@ -28,16 +27,4 @@ export function Sliders({ names, view }) {
     const [label, low, high, step] = OPTIONS[name];
     return html`<${Slider} key=${name} ...${{ label, value, low, high, step }} onChange=${(x) => view.set({ [name]: x }, true)} />`;
   });
-}
-
-/** Options as arguments in Python. */
-export function python(options) {
-  return Object.entries(options).map(([name, value]) => `, ${name}=${value === true ? 'True' : JSON.stringify(value)}`).join('');
-}
-
-/** Lines of Python with the model, and with its edits. */
-export function codeOf({ run, state: { edits } }, lines) {
-  const load = `model = heedful.load(${literal(run.folder ?? run.name)})`;
-  const inside = edits ? [`with edit(model, ${literal(edits)}.split(",")):`, ...lines.map((line) => `    ${line}`)] : lines;
-  return ['import heedful', ...(edits ? ['from heedful.inside.edits import edit'] : []), '', load, ...inside, ''].join('\n');
 }

@@ -4,8 +4,7 @@ import { useStream } from '../job.js';
 import { intOf, listOf } from '../state.js';
 import { num, words } from '../words.js';
 import { text } from '../words/decode.js';
-import { literal } from '../reading.js';
-import { Sliders, codeOf, optionsOf, python } from '../decoding.js';
+import { Sliders, optionsOf } from '../decoding.js';
 import { Choice, Note, Slider } from '../views/controls.js';
 import { Table } from '../views/table.js';
 import { Tree } from '../views/tree.js';
@@ -22,11 +21,6 @@ export function applies(run, { writes, can }) {
 
 function namesOf({ state }) {
   return ['beam', 'length_alpha', 'beam_groups', ...(state.beam_groups > 1 ? ['diversity_penalty'] : []), 'max_new_tokens'];
-}
-
-function askedOf(view) {
-  const { stopping = text.rules[0][0], target } = view.state;
-  return { ...optionsOf(namesOf(view), view), stopping, ...(target && { reference: target }) };
 }
 
 /** A button that shows one step after the other, until the last. */
@@ -56,7 +50,8 @@ function Numbers({ label, rows, keys }) {
 
 export function render({ view }) {
   const { state, set, run, about, shown } = view;
-  const body = { run: run.id, text: state.text || about.example, edits: listOf(state.edits), ...askedOf(view) };
+  const body = { run: run.id, text: state.text || about.example, edits: listOf(state.edits), stopping: state.stopping || text.rules[0][0],
+    ...optionsOf(namesOf(view), view), ...(state.target && { reference: state.target }) };
   const { events, done, error, busy } = useStream('/api/search', body);
   const steps = events.length;
   const step = intOf(state.step, 1, steps, steps);
@@ -65,7 +60,7 @@ export function render({ view }) {
   for (let id = done?.best[0]; nodes[id]; id = nodes[id].before) way.push(id);
   const drawn = nodes.filter((node) => node.step <= step).map((node) => ({ ...node, column: node.step - 1, probability: Math.exp(node.log_probability),
     faint: !['lives', 'ended'].includes(node.fate), on: way.includes(node.id), from: text.node(node, num(node.total), num(node.score)) }));
-  shown.nodes = nodes;
+  Object.assign(shown, { nodes, code: done?.code });
   return html`<aside class="controls"><${Sliders} names=${namesOf(view)} view=${view} />
     <${Choice} label=${text.stopping} value=${body.stopping} options=${text.rules} onChange=${(stopping) => set({ stopping })} />
   </aside>
@@ -79,9 +74,8 @@ export function render({ view }) {
   </section>`;
 }
 
-export function code(view) {
-  const { about, state } = view;
-  return codeOf(view, [`tree = model.beam_tree(${literal(state.text || about.example)}${python(askedOf(view))})`, 'tree.nodes, tree.answers, tree.reference']);
+export function code({ shown }) {
+  return shown.code ?? '';
 }
 
 export function csv({ shown: { nodes } }) {

@@ -1,13 +1,13 @@
 /** Write: what a model writes, fills in or labels; what else it could have written; where the words come from. */
 import { hooks, html, useTheme } from '../html.js';
-import { json, url, useAnswer } from '../api.js';
+import { json, useAnswer } from '../api.js';
 import { useStream } from '../job.js';
 import { intOf, listOf } from '../state.js';
 import { num, words } from '../words.js';
 import { text as heads } from '../words/heads.js';
 import { text } from '../words/write.js';
-import { axesOf, grouped, literal } from '../reading.js';
-import { Sliders, codeOf, optionsOf, python } from '../decoding.js';
+import { axesOf, grouped } from '../reading.js';
+import { Sliders, optionsOf } from '../decoding.js';
 import { weightColor } from '../paint.js';
 import { Bars } from '../views/bars.js';
 import { Chips } from '../views/chips.js';
@@ -69,17 +69,14 @@ function Branch({ n, name, given, view, open, onKnown, onBranch }) {
 
 /** Where the words of a branch come from. */
 function useAlignment({ state, run, about }, given, target) {
-  const [layer = 0, head = 0] = listOf(state.aligner, '.');
-  const wanted = Boolean(target) && about.pair && about.kinds.includes('cross');
-  const body = { run: run.id, text: given, target, edits: listOf(state.edits) };
-  const traced = useAnswer(wanted ? (signal) => json('/api/trace', { body, signal }) : null, [wanted, JSON.stringify(body)]);
-  const asked = { by: state.by || 'weight', row: state.reads ? 'input' : 'prediction', which: 'cross', layer, head, mean: layer && !head ? 1 : 0 };
-  const path = traced.value && url(`/api/trace/${traced.value.id}/alignment`, asked);
-  const answer = useAnswer(path ? (signal) => json(path, { signal }) : null, [path]);
-  return { asked, target, kind: traced.value?.kinds.cross, found: path && answer.value, error: traced.error || answer.error };
+  const [layer = 0, head = 0] = listOf(state.aligner, '.').map(Number);
+  const body = { run: run.id, text: given, target, edits: listOf(state.edits), which: 'cross', by: state.by || 'weight',
+    row: state.reads ? 'input' : 'prediction', layer, head, mean: layer && !head ? 1 : 0 };
+  const wanted = target && about.pair && about.kinds.includes('cross');
+  return useAnswer(wanted ? (signal) => json('/api/align', { body, signal }) : null, [JSON.stringify(body), wanted]);
 }
 
-function AlignmentControls({ view, asked: { by }, kind: { layers, heads: count } }) {
+function AlignmentControls({ view, found: { by, layers, heads: count } }) {
   const { state, set } = view;
   const places = Array.from({ length: layers * (count + 1) }, (_, i) => [Math.floor(i / (count + 1)) + 1, i % (count + 1)]);
   return html`<${Pick} label=${text.head} value=${state.aligner ?? ''} onChange=${(aligner) => set({ aligner })}
@@ -90,7 +87,8 @@ function AlignmentControls({ view, asked: { by }, kind: { layers, heads: count }
 }
 
 /** Ribbons and the matrix, linked. */
-function Alignment({ view: { state, set }, asked: { by }, found }) {
+function Alignment({ view: { state, set }, found }) {
+  const { by } = found;
   const [pointed, setPointed] = hooks.useState(null);
   const [down, across, data] = hooks.useMemo(() => {
     const axes = axesOf(found, state);
@@ -117,21 +115,20 @@ function Writer({ view, given }) {
   const names = ['', ...listOf(state.branches), ...(state.target ? [TARGET] : [])];
   const open = intOf(state.row, 1, names.length, 1);
   const own = known[names[open - 1]];
-  const alignment = useAlignment(view, given, own?.done?.text);
-  shown.alignment = alignment;
-  shown.begun = tokensOf(own).slice(0, names[open - 1] === TARGET ? -1 : listOf(names[open - 1], '.').length);
+  const { value: found, error } = useAlignment(view, given, own?.done?.text);
+  shown.code = [own?.done?.code, found?.code].filter(Boolean).join('\n');
   shown.rows = names.flatMap((name, n) => tokensOf(known[name]).map((one) => [n + 1, one.text, one.log_probability]));
   const branch = (old) => (name) => {
     const next = name ? [...new Set([...listOf(state.branches), name])] : names.filter((one) => one && one !== old && one !== TARGET);
     set({ branches: next.join(), target: old === TARGET && !name ? '' : state.target, row: name && next.indexOf(name) + 2, token: '' });
   };
   return html`<aside class="controls">${flip('sample', text.sample, view)}<${Sliders} names=${namesOf(view)} view=${view} />
-    ${alignment.found && html`<${AlignmentControls} view=${view} ...${alignment} />`}</aside>
+    ${found && html`<${AlignmentControls} view=${view} found=${found} />`}</aside>
   <section class="picture">
     ${names.map((name, i) => html`<${Branch} key=${name} n=${i + 1} ...${{ name, given, view }} open=${i + 1 === open}
       onKnown=${(stream) => setKnown((old) => ({ ...old, [name]: stream }))} onBranch=${branch(name)} />`)}
-    <h2>${text.where}</h2><${Note} error=${alignment.error}>${!about.pair && text.oneText}<//>
-    ${alignment.found && html`<${Alignment} view=${view} ...${alignment} />`}
+    <h2>${text.where}</h2><${Note} error=${error}>${!about.pair && text.oneText}<//>
+    ${found && html`<${Alignment} view=${view} found=${found} />`}
   </section>`;
 }
 
@@ -144,7 +141,8 @@ function Guesser({ view, given }) {
   const [answer, ghost] = [ask(given), ask(!fills && state.before)];
   const before = Object.fromEntries(ghost.value?.guesses[0] ?? []);
   const change = (i) => set({ text: parts.map((part, n) => (n === i ? fills && MASK : part)).filter(Boolean).join(' '), before: given });
-  const guesses = answer.value?.guesses ?? [];
+  const { guesses = [], code: same } = answer.value ?? {};
+  shown.code = same;
   shown.rows = guesses.flatMap((some, n) => some.map((one) => [n + 1, ...one]));
   return html`<aside class="controls"><p class="label">${parts.length > 1 && text[fills ? 'mask' : 'drop']}</p></aside><section class="picture">
     <${Chips} label=${words.text} items=${parts.map((part) => ({ text: part, on: part.includes(MASK) }))} onPick=${change} />
@@ -158,17 +156,8 @@ export function render({ view }) {
   return html`<${view.about.writes ? Writer : Guesser} view=${view} given=${view.state.text || view.about.example} />`;
 }
 
-export function code(view) {
-  const { about, state, shown: { begun, alignment } } = view;
-  const given = literal(state.text || about.example);
-  if (about.can.includes('fill')) return codeOf(view, [`model.fill(${given}, top=10).blanks`]);
-  if (!about.writes) return codeOf(view, [`model.classify(${about.reads === 'texts' ? given : '"picture.png"'}).probabilities`]);
-  const first = literal(begun.map((one) => one.piece).join(''));
-  const { asked: { by, row }, found, target } = alignment;
-  return codeOf(view, [`answer = model.${about.writes}(${given}${about.pair ? `, prefix=${first}` : ` + ${first}`}, top=10${
-    python({ ...(!state.sample && { beam: 1 }), ...decodingOf(view) })})`, 'answer.tokens, answer.log_probabilities, answer.top',
-  ...(found ? ['from heedful.inside.attribute import attribute', `attribute(model.loaded, ${given}${
-    python({ target, by, row, layer: found.layer, head: found.head ?? 'mean' })}).chosen[0].weights_TS`] : [])]);
+export function code({ shown }) {
+  return shown.code ?? '';
 }
 
 export function csv({ shown }) {
