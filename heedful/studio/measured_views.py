@@ -40,6 +40,22 @@ def pattern_rows(found: Found) -> list[Found]:
     ]
 
 
+def patch_rows(found: Found) -> list[Found]:
+    """The share that each vector brings back."""
+    return [
+        {"layer": layer, "position": place, "token": found["positions"][place - 1], "share": share}
+        for layer, row in enumerate(found["recovered"], start=1)
+        for place, share in enumerate(row, start=1)
+    ]
+
+
+def token_rows(found: Found) -> list[Found]:
+    """The log-probabilities of each token by two models; none where they cannot be compared."""
+    names = ("tokens", "first", "second", "difference")
+    columns = [found.get(name, []) for name in names]
+    return [dict(zip(("token", *names[1:]), row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def patch_view(found: Found, text: str) -> Found:
     """The share of the output that each vector brings back, layers down."""
     after = f"{found['clean']:.3g} after “{text}”, {found['corrupted']:.3g} after “{found['corrupted_text']}”"
@@ -57,10 +73,10 @@ def patch_view(found: Found, text: str) -> Found:
 
 
 def token_view(found: Found) -> Found:
-    columns = (found[name] for name in ("tokens", "first", "second", "difference"))
+    said = "first {first:.3g} minus second {second:.3g}, natural logarithms"
     bars = [
-        {"name": name, "value": gap, "from": f"first {a:.3g} minus second {b:.3g}, natural logarithms"}
-        for name, a, b, gap in zip(*columns, strict=True)
+        {"name": row["token"], "value": row["difference"], "from": said.format(**row)}
+        for row in token_rows(found)
     ]
     return {"title": "Log-probability of each token, first minus second", "bars": bars}
 

@@ -35,7 +35,7 @@ from ..inside.trace import Trace, trace
 from ..interop.run_folder import CONFIG, RECIPE
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model, load
-from .measured_views import compare_views, head_rows, patch_view, pattern_rows
+from .measured_views import compare_views, head_rows, patch_rows, patch_view, pattern_rows, token_rows
 from .pictures import reads_images
 from .runs import careful_json
 from .tracing import Traces, labels_in, over
@@ -134,7 +134,7 @@ def patch(model: Model, given: Given, blob: bytes) -> Work:
     told = {"shell": shell, "positions": labels, "recovered": recovered, "clean": whole, "corrupted": before}
     measure = "log-probability of what the model writes after the clean text"
     told |= {"measure": measure, "corrupted_text": other}
-    yield over(told | {"views": [patch_view(told, given["text"])]})
+    yield over(told | {"rows": patch_rows(told), "views": [patch_view(told, given["text"])]})
 
 
 def other_text(model: Model, text: str) -> str:
@@ -204,7 +204,7 @@ class OtherModel:
                 found[name] = yield from work
             except BadInput as refused:  # models that cannot be compared in one way can be in others
                 found[name] = {"refused": str(refused)}
-            found["views"] = compare_views(found)
+            found |= {"rows": token_rows(found.get("tokens", {})), "views": compare_views(found)}
             yield {"partial": dict(found)}
         yield over(found)
 

@@ -74,6 +74,7 @@ def test_a_model_compared_with_itself_is_the_same(studio):
     run = studio.id("demo")
     found = result(finished(studio, kind="compare", run=run, other=run, text=TEXT, count=3)[1])
     assert set(found["tokens"]["difference"]) == {0.0} and found["settings"] == {"differ": []}
+    assert [row["first"] for row in found["rows"]] == found["tokens"]["first"]
     assert found["layers"]["cka"][2][2] == pytest.approx(1)
     assert (
         found["scores"]["bootstrap"]["ties"] == 3 and max(max(row) for row in found["heads"]["distance"]) == 0
@@ -91,7 +92,9 @@ def test_a_model_with_edits_is_compared_with_itself(studio):
     }
     events = finished(studio, **asked, count=3, edits=["zero:cross.3.*"])[1]
     found, parts = result(events), [event["partial"] for event in events if "partial" in event]
-    assert {*parts[-1]} == {"settings", "tokens", "heads", "layers", "scores", "views"} and parts[-1] == found
+    assert {*parts[-1]} == {"settings", "tokens", "heads", "layers", "scores", "views", "rows"} and parts[
+        -1
+    ] == found
     assert [len(part["views"]) for part in parts] == [1, 2, 3, 4, 5]
     assert max(map(abs, found["tokens"]["difference"])) > 0.1
     assert max(max(row) for row in found["heads"]["distance"]) == 0  # the last layer attends as before

@@ -69,11 +69,8 @@ export function codeOf({ run, runs, shown: { body } }) {
     ? `*_, last = measure_methods()["${kind}"](model, ${JSON.stringify(given)}, b"")\nlast["result"]\n` : ''}`;
 }
 
-/** The rows of a result, or the numbers of its views. */
 export function csvOf({ shown: { result } }) {
-  const table = (rows = []) => [Object.keys(rows[0] ?? {}), ...rows.map(Object.values)];
-  return result?.rows ? table(result.rows) : (result?.views ?? []).flatMap(({ title, map, bars, rows }) => [[title],
-    ...(map ? [['', ...map.across], ...map.values.map((row, r) => [map.down[r], ...row])] : table(bars ?? rows))]);
+  return [Object.keys(result?.rows[0] ?? {}), ...(result?.rows ?? []).map(Object.values)];
 }
 
 /** Rows as a table: their keys are the titles. */
