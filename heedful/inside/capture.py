@@ -18,7 +18,7 @@ from ..parts.watch import Records, watch
 from .hooks import Hook, hooked
 from .look.layers import kinds_of, paths_of
 from .model_inputs import ModelInput, forward, labels_of
-from .score_parts import input_hook, position_share, refuse_place
+from .score_parts import input_hooks, position_share, refuse_place, refuse_score
 from .stacks import stacks_of
 from .sublayer import plain, projections_of, residual_of, sublayer_hooks, sublayer_of
 from .trace_parts import Kind, LayerAttention, LayerDetail
@@ -54,7 +54,7 @@ class TraceSource:
         residual = residual_of(model, path, self.loaded.architecture) if blocked else None
         hooks = [] if residual is None else sublayer_hooks(residual, attention, caught)
         if layer == 1:
-            hooks.append(input_hook(model, attention, caught))
+            hooks += input_hooks(model, attention, caught)
 
         def keep(at: str, kind: str, x: Tensor) -> Tensor | None:
             return plain(x) if at == path else None
@@ -88,8 +88,11 @@ class TraceSource:
             if residual is None or sublayer is None or dot is None:
                 raise BadInput("this model has no blocks in which queries and keys are made of embeddings")
             refuse_place(which, layer)
+            refuse_score(dot[:2], (q, k))
             with self.editing():
-                share = position_share(model, attention, residual, caught["inputs_TD"], sublayer, projections)
+                share = position_share(
+                    model, attention, residual, caught.get("inputs_TD"), sublayer, projections
+                )
         except BadInput as why:
             return replace(found, no_parts=str(why))
         return replace(found, q_position_HTK=share.q_HTK, k_position_HSK=share.k_HSK, no_parts="")

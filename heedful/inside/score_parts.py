@@ -11,6 +11,7 @@ from the pass itself. Whatever does not depend on the position counts as the wor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,21 +50,24 @@ class PositionShare:
     k_HSK: Tensor = field(repr=False)
 
 
-def input_hook(model: nn.Module, attention: Watchable, caught: dict[str, Tensor]) -> Hook:
-    """A hook that catches the sum of embeddings and positions."""
+def input_hooks(model: nn.Module, attention: Watchable, caught: dict[str, Tensor]) -> list[Hook]:
+    """Hooks that catch the sum of embeddings and positions; none where nothing is known to follow it."""
     inputs = inputs_before(model, attention)
-    first = inputs.norm if hasattr(inputs, "norm") else inputs.dropout
+    first = getattr(inputs, "norm", None) or getattr(inputs, "dropout", None)
+    if not isinstance(first, nn.Module):
+        return []
 
     def catch(args: tuple[Any, ...]) -> None:
         caught["inputs_TD"] = plain(args[0][0])
 
-    return Hook(first, catch)
+    return [Hook(first, catch)]
 
 
 def inputs_before(model: nn.Module, attention: Watchable) -> Any:
     """What makes the vectors that the shell around an attention reads."""
     shells = attending_shells(model).values()
-    return next(shell.inputs for shell in shells if any(one is attention for one in shell.modules()))
+    around = [shell for shell in shells if any(one is attention for one in shell.modules())]
+    return getattr(around[0], "inputs", None) if around else None
 
 
 @torch.no_grad()
@@ -71,13 +75,15 @@ def position_share(
     model: nn.Module,
     attention: Any,
     residual: Any,
-    inputs_TD: Tensor,
+    inputs_TD: Tensor | None,
     sublayer: Sublayer,
     projections: list[Projections],
 ) -> PositionShare:
     """What positions contribute to queries and keys of the first layer; refused where that is not known."""
     inputs, weight = inputs_before(model, attention), next(model.parameters())
     refuse_scheme(inputs, attention, projections)
+    if inputs_TD is None:
+        raise BadInput("nothing is known of how this model adds positions to its embeddings")
     x_TD, p_TD = inputs_TD, encoding_of(inputs.position, inputs_TD, weight.device)
     norms = [getattr(inputs, "norm", nn.Identity())]
     norms += [] if isinstance(residual, PostNorm) else [residual.norm]
@@ -127,9 +133,15 @@ def refuse_place(which: str, layer: int) -> None:
         )
 
 
+def refuse_score(multiplied: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Refuse scores that are no plain products: those of queries and keys that something else changes."""
+    if not all(torch.equal(plain(x), plain(y)) for x, y in zip(multiplied, given, strict=True)):
+        raise BadInput("the scores of this model are no plain products of queries and keys")
+
+
 def refuse_scheme(inputs: Any, attention: Any, projections: list[Projections]) -> None:
     """Refuse a model whose order enters elsewhere than at the embeddings."""
-    own = inputs._modules.get("position")
+    own = getattr(inputs, "_modules", {}).get("position")
     if not isinstance(own, Absolute | Concatenated):
         name = scheme(attention._modules.get("position"))
         told = (

@@ -4,12 +4,14 @@ from copy import deepcopy
 
 import pytest
 import torch
+from helpers import tiny
 from helpers.look_cases import imported
 
 from heedful.errors import BadInput
 from heedful.inside.look.layers import attending_shells, paths_of
 from heedful.inside.sublayer import residual_of
 from heedful.inside.trace import Trace, trace
+from heedful.interop.loaded import Loaded
 from heedful.parts.layers import PostNorm
 
 TEXT, TARGET = "the cat sat on the mat", "mat the on sat"
@@ -129,3 +131,25 @@ def test_the_parts_are_saved_with_a_whole_trace(tmp_path):
     again = Trace.load(tmp_path / "whole")
     assert again.steps("self", 1, 1, 2).as_json()["parts"] == seen.steps("self", 1, 1, 2).as_json()["parts"]
     assert again.steps("self", 2, 1, 2).no_parts == seen.steps("self", 2, 1, 2).no_parts
+
+
+EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_architecture_has_parts_that_add_up_or_says_why_not(name):
+    module, config = EVERY[name]
+    special = {"eos": 1, "decoder_start": 0} if name in tiny.ENCODER_DECODERS else {}
+    loaded = Loaded(
+        module.__name__.rsplit(".", 1)[-1], config, tiny.build(EVERY[name], torch.float32), None, special
+    )
+    seen = trace(loaded, "3 4 5 6 7", "4 5 6" if name in tiny.ENCODER_DECODERS else None)
+    for which in seen.kinds:
+        steps = seen.steps(which, 1, 1, 2)
+        told = steps.as_json()
+        if told["parts"] is None:
+            assert told["parts_refused"]
+            continue
+        total = sum(torch.tensor(numbers) for numbers in told["parts"].values())
+        assert (total - steps.scores_S).abs().max() <= 1e-5
+        assert any(abs(x) > 1e-4 for x in told["parts"]["position_position"])
