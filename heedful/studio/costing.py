@@ -32,7 +32,7 @@ from ..inside.costs import (
 from ..inside.costs.estimate import PRECISIONS
 from ..inside.costs.models import FROZEN
 from ..inside.costs.part import Part
-from ..inside.costs.sizes import pairs_share
+from ..inside.costs.sizes import growth
 from ..inside.drawing import drawing
 from ..models import family
 from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder
@@ -88,10 +88,10 @@ def bones(architecture: str, config: Any) -> Any:
 def crossover_of(architecture: str, config: Any) -> tuple[int | None, list[int], list[float]]:
     """The crossover of a model, and the share of FLOPs between queries and keys at lengths around it."""
     network = bones(architecture, config)
-    beyond = crossover(network)
+    beyond, grows = crossover(network), growth(network)
     far = 3 * (beyond or 2**12)
     lengths = [max(1, far * point // POINTS) for point in range(POINTS + 1)]
-    return beyond, lengths, [pairs_share(network, length) for length in lengths]
+    return beyond, lengths, [grows.share(length) for length in lengths]
 
 
 def costs_of(network: Any, given: Given) -> Costs:

@@ -15,6 +15,7 @@ from heedful.inside.costs import (
     seconds,
     sizes_of,
 )
+from heedful.inside.costs.sizes import growth
 from heedful.models import family, presets
 from heedful.models.bahdanau import BahdanauConfig
 from heedful.models.base.skeleton import skeleton
@@ -82,6 +83,14 @@ def test_the_crossover_is_the_first_length_at_which_pairs_cost_as_much_as_the_re
     found = crossover(model)
     first = next(n for n in range(1, 5000) if 2 * costs(model, 1, n).pairs >= costs(model, 1, n).whole.flops)
     assert found == first
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_share_of_pairs_follows_from_three_lengths(name):
+    model, grows = bones(name), growth(bones(name))
+    for length in (1, 13, 500, 10**5):
+        found = costs(model, 1, length)
+        assert grows.share(length) == pytest.approx(found.pairs / found.whole.flops, rel=1e-6)
 
 
 def test_the_crossover_of_a_decoder_is_six_widths_and_what_the_head_adds():

@@ -7,9 +7,10 @@ crossover(model), largest_batch(model, 24 * 2**30, length=512)
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadInput
@@ -17,8 +18,10 @@ from ...models.base.settings import Setting, settings_of, unknown
 from ...models.base.shells import EncoderDecoder
 from .estimate import costs, inputs_of, patches_of
 from .models import model_cost
+from .part import Part
 from .tally import Tally
 
+STEP = 3 * 2**10  # tokens between the lengths that growth is read from
 LONGEST = 2**24  # tokens: where the search for a crossover ends
 MOST_LAYERS = 256  # blocks that are built to be counted
 MOST_EXPERTS = 1024
@@ -73,11 +76,36 @@ def lengths_of(model: Any) -> tuple[tuple[int, int | None], tuple[int, int | Non
     return (1, position.longest), (fixed or 1, fixed or inputs.position.longest)
 
 
-def pairs_share(model: Any, length: int) -> float:
-    """The share of FLOPs between queries and keys; a source is as long, unless it is an image."""
+@dataclass(frozen=True)
+class Growth:
+    """How FLOPs grow with the length n: the numbers beside 1, n and n^2."""
+
+    pairs: tuple[float, float, float]  # between queries and keys
+    all: tuple[float, float, float]
+
+    def share(self, length: int) -> float:
+        """Of FLOPs, those between queries and keys."""
+        pairs, all = (a + b * length + c * length**2 for a, b, c in (self.pairs, self.all))
+        return pairs / max(1.0, all)
+
+
+def growth(model: Any) -> Growth:
+    """How the FLOPs of a model grow; a source is as long as the text, unless it is an image."""
+    parts = [cost_at(model, STEP * number) for number in (1, 2, 3)]
+    return Growth(fitted([part.pairs for part in parts]), fitted([part.flops for part in parts]))
+
+
+def cost_at(model: Any, length: int) -> Part:
     fixed = patches_of(model.encoder) if isinstance(model, EncoderDecoder) else None
-    whole = model_cost(Tally(1, 4), model, length, fixed or length)
-    return whole.pairs / max(1, whole.flops)
+    return model_cost(Tally(1, 4), model, length, fixed or length)
+
+
+def fitted(values: list[int]) -> tuple[float, float, float]:
+    """The polynomial through the values at one, two and three STEPs."""
+    one, two, three = values
+    square = (three - 2 * two + one) / 2
+    line = two - one - 3 * square
+    return one - line - square, line / STEP, square / STEP**2
 
 
 def crossover(model: Any) -> int | None:
@@ -86,9 +114,21 @@ def crossover(model: Any) -> int | None:
     The source of an encoder-decoder is taken to be as long, unless it is an image. None: there is no such
     length below 16 million tokens.
     """
-    lengths = range(1, LONGEST + 1)
-    found = bisect_left(lengths, True, key=lambda length: pairs_share(model, length) >= 0.5) + 1
-    return found if found <= LONGEST else None
+
+    def is_beyond(length: int) -> bool:
+        part = cost_at(model, length)
+        return 2 * part.pairs >= part.flops
+
+    found = growth(model)
+    a, b, c = (2 * pairs - all for pairs, all in zip(found.pairs, found.all, strict=True))
+    if c > 0 and b * b >= 4 * a * c:  # where the polynomial is exact, its root is the answer
+        root = math.ceil((math.sqrt(b * b - 4 * a * c) - b) / (2 * c) - 1e-6)
+        for guess in (root, root + 1):
+            if 1 < guess <= LONGEST and is_beyond(guess) and not is_beyond(guess - 1):
+                return guess
+    if not is_beyond(LONGEST):
+        return None
+    return bisect_left(range(1, LONGEST), True, key=is_beyond) + 1
 
 
 def largest_batch(
