@@ -1,7 +1,7 @@
 """What pages draw of a measurement: tables, bars and maps with their titles.
 
-A view is {"title", "note"?, "from"?, "rows"?, "bars"?, "map"?}. The keys of rows are titles of columns, and
-`from` says where the numbers come from.
+A view is {"title", "note"?, "from"?, "rows"?, "bars"?, "map"?, "curve"?}. The keys of rows are titles of
+columns, `from` says where the numbers come from, and the cells of a map may name heads.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 Found = dict[str, Any]
+KINDS = ("cross", "self", "encoder")
 
 
 def head_rows(found: Found) -> list[Found]:
@@ -24,6 +25,40 @@ def head_rows(found: Found) -> list[Found]:
         | {"bits": one["bits"], "labels": ", ".join(label["name"] for label in one["labels"])}
         for one in found["heads"]
     ]
+
+
+def head_views(found: Found) -> list[Found]:
+    """The importance of all heads as a map, the curve of removing them, and a table."""
+    known = {one["head"]: one for one in found["heads"]}
+    places = sorted({(KINDS.index(one["kind"]), one["layer"]) for one in found["heads"]})
+    down = [f"{KINDS[kind]}.{layer}" for kind, layer in places]
+    across = [str(n) for n in range(1, max(one["number"] for one in found["heads"]) + 1)]
+    names = [[name if (name := f"{row}.{n}") in known else "" for n in across] for row in down]
+    cells = {
+        "values": [[known[name]["importance"] or 0.0 if name else 0.0 for name in row] for row in names],
+        "said": [[importance_of(known[name]) if name else "" for name in row] for row in names],
+    }
+    lines = [[point["rise"] for point in found["curve"]]]
+    lines += [[point["interval"][end] for point in found["curve"]] for end in (0, 1)]
+    series = [{"name": "rise", "values": line, "hue": 0, "faint": n > 0} for n, line in enumerate(lines)]
+    curve = {"x": [point["removed"] for point in found["curve"]], "xName": "k", "series": series}
+    return [
+        {
+            "title": "Importance of each head",
+            "note": f"{found['sentence'][0].upper()}{found['sentence'][1:]}.",
+            "map": cells | {"names": names, "down": down, "across": across, "kind": "signed"},
+        },
+        {
+            "title": "Without the k least important heads",
+            "curve": curve | {"bands": [[1, 2]], "label": found["measured_in"]},
+        },
+        {"title": "All heads", "rows": head_rows(found), "from": found["measured_in"]},
+    ]
+
+
+def importance_of(one: Found) -> str:
+    low, high = ("unknown" if end is None else f"{end:.3g}" for end in one["interval"])
+    return f"{one['head']}: importance {one['importance']:.3g}, 95 % from {low} to {high}"
 
 
 def pattern_rows(found: Found) -> list[Found]:

@@ -35,7 +35,15 @@ from ..inside.trace import Trace, trace
 from ..interop.run_folder import CONFIG, RECIPE
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model, load
-from .measured_views import compare_views, head_rows, patch_rows, patch_view, pattern_rows, token_rows
+from .measured_views import (
+    compare_views,
+    head_rows,
+    head_views,
+    patch_rows,
+    patch_view,
+    pattern_rows,
+    token_rows,
+)
 from .pictures import reads_images
 from .runs import careful_json
 from .tracing import Traces, labels_in, over
@@ -46,13 +54,14 @@ ENDS = 5  # texts where one of two models is better by most
 CONTINUED = 20  # tokens that continue a text
 SWAPS = 40  # pairs of words that are tried
 SETTING = 200  # characters of a setting
+Shown = Callable[[dict[str, Any]], list[dict[str, Any]]]  # of the numbers of a result
 NAME = "clean"  # what patches call the trace that they take vectors from
 
 
 def ablate(model: Model, given: Given, blob: bytes) -> Work:
     """The importance of every head, and what it does."""
     by = given.get("by", "zero")
-    yield from in_steps(measure_heads(model.loaded, samples_for(model, given), by), head_rows)
+    yield from in_steps(measure_heads(model.loaded, samples_for(model, given), by), head_rows, head_views)
 
 
 def scan(model: Model, given: Given, blob: bytes) -> Work:
@@ -75,11 +84,11 @@ def samples_for(model: Model, given: Given) -> Samples:
     return samples_of(model.loaded, folder, model.recipe if model.own else None, **how)
 
 
-def in_steps(steps: Generator[HeadProgress, None, Any], rows: Callable[[dict[str, Any]], Any]) -> Work:
+def in_steps(steps: Generator[HeadProgress, None, Any], rows: Shown, views: Shown = lambda found: []) -> Work:
     """A measurement with its progress, what is known once a second, and all numbers last."""
 
     def numbers(found: Any) -> dict[str, Any]:
-        return (known := found.as_json()) | {"rows": rows(known)}
+        return (known := found.as_json()) | {"rows": rows(known), "views": views(known)}
 
     told = time.monotonic()
     while True:

@@ -36,6 +36,9 @@ def test_heads_are_removed_one_by_one_with_progress(studio, stored):
     assert {row["head"]: row["rise"] for row in found.pop("rows")} == {
         one["head"]: one["importance"] for one in found["heads"]
     }
+    cells = found.pop("views")[0]["map"]
+    assert cells["names"][0][1] == "cross.1.2" and cells["down"][-1] == "encoder.3"
+    assert cells["values"][0][1] == model.heads(count=3)["cross.1.2"].importance
     assert found == model.heads(count=3).as_json()
     assert events[0]["progress"]["total"] == events[-3]["progress"]["done"]
     rest = studio.stream(f"/api/jobs/{id}/events", None, last_event_id=str(len(events) - 2))

@@ -9,6 +9,7 @@ import { topOf } from './paint.js';
 import { Bars } from './views/bars.js';
 import { Chips } from './views/chips.js';
 import { Note, Pick } from './views/controls.js';
+import { Curve } from './views/curve.js';
 import { HeatMap, Legend } from './views/map.js';
 import { Table } from './views/table.js';
 
@@ -80,21 +81,24 @@ export function Rows({ rows, from, ...more }) {
   return html`<${Table} rows=${rows} columns=${columns} ...${more} />`;
 }
 
-/** Numbers [row][column] as a map; `say` is given the number as a text. */
-export function Cells({ values, say, ...more }) {
+/** Numbers as a map; heads that are off are crossed out. */
+function Cells({ map, label, from, off, onHead }) {
   const theme = useTheme();
-  const layers = hooks.useMemo(() => [Float32Array.from(values.flat())], [String(values)]);
-  const top = topOf(layers[0]);
-  return html`<div><${HeatMap} layers=${layers} rows=${values.length} cols=${values[0].length} side=${46}
-    say=${(r, c) => say(r, c, num(values[r][c]))} ...${more} />${more.kind && top > 0 && html`<${Legend} kind="signed" theme=${theme} top=${num(top)} />`}</div>`;
+  const { values, names, said, down, across, kind } = map;
+  const layers = hooks.useMemo(() => [Float32Array.from(values.flat())], [map]);
+  return html`<${HeatMap} layers=${layers} rows=${down.length} cols=${across.length} down=${down} across=${across} kind=${kind} side=${46} label=${label}
+    say=${(r, c) => said?.[r][c] ?? `${down[r]}, ${across[c]}: ${num(values[r][c])}, ${from}`} onCell=${(r, c) => names?.[r][c] && onHead(names[r][c])}
+    allowed=${names && Uint8Array.from(names.flat(), (name) => !off(name))} />
+    ${kind && html`<${Legend} kind=${kind} theme=${theme} top=${num(topOf(layers[0]))} />`}`;
 }
 
-/** Views of a result, as measured_views.py makes them. */
-export function Views({ result }) {
-  return html`<div class="side">${result?.views?.map(({ title, note, from, rows, bars, map }) => html`<section key=${title}><h2>${title}</h2>
-    ${note && html`<p data-from=${from}>${note}</p>`}${rows && html`<${Rows} label=${title} rows=${rows} from=${from} />`}
-    ${bars && html`<${Bars} signed label=${title} items=${bars} />`}
-    ${map && html`<${Cells} label=${title} ...${map} say=${(r, c, x) => `${map.down[r]}, ${map.across[c]}: ${x}, ${from}`} />`}</section>`)}</div>`;
+/** Views of a result, as measured_views.py makes them. `onHead`: a head was chosen; `off`: whether it is marked. */
+export function Views({ result, off, onHead }) {
+  return html`<div class="side">${result?.views?.map(({ title, note, from, rows, bars, map, curve }) => html`<section key=${title}><h2>${title}</h2>
+    ${note && html`<p class="label" data-from=${from}>${note}</p>`}
+    ${rows && html`<${Rows} label=${title} rows=${rows} from=${from} chosen=${(row) => off?.(row.head)} onChoose=${onHead && ((row) => onHead(row.head))} />`}
+    ${bars && html`<${Bars} signed label=${title} items=${bars} />`}${curve && html`<${Curve} ...${curve} />`}
+    ${map && html`<${Cells} map=${map} label=${title} from=${from} off=${off} onHead=${onHead} />`}</section>`)}</div>`;
 }
 
 /** What models make of a text; tokens that the other lacks are marked. @param {{asked: {name, run, text, edits}[]}} props */

@@ -12,12 +12,7 @@ export const text = {
   bys: [['', 'zeros'], ['mean', 'its mean']],
   measure: 'Measure all heads',
   names: ['with edits', 'without'],
-  grid: 'Importance of each head',
-  idle: 'Choose a head to remove it. The button measures all of them.',
-  cell: (name, x, one, off) => `${name}${one ? `: the loss rises by ${x}, 95 % from ${one[0]} to ${one[1]}` : ''}. `
-    + `${off ? 'Removed; choose it to restore it' : 'Choose it to remove it'}.`,
-  curve: 'Rise of the loss without the k least important heads',
-  rise: 'rise',
+  idle: 'Measure all heads; then choose some in the map or the table to remove them.',
   edits: 'Choose an edit to remove it.',
   edit: 'New edit',
   examples: (which, shell) => [`scale:${which}.1.*:2.0`, `uniform:${which}.1.*`, `force:${which}.1.1:2>1`, `drop:${shell}.1.feed_forward`,
