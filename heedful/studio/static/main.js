@@ -1,34 +1,6 @@
 /**
- * The shell: navigation, the input that all pages share, one page, and the status line.
- *
- * A page is a module in pages/ with these named exports:
- *
- *   title          string: its heading.
- *   sees           string: what you see, in one or two sentences.
- *   why            {text, lecture}: a note for the margin, and the line of the lecture that it belongs to.
- *   needs          'trace': a text goes through the model first, and `view.trace` is there;
- *                  'run': a model is chosen; 'nothing': the page opens without a model.
- *   input          true if a page that needs a run reads the text (state.text, or about.example) without a trace; 'text': and no target.
- *   applies(run, about)  '' or the sentence why this page has nothing to show for a model.
- *   render(view)   a Preact component: returns a fragment of <aside class="controls"> and
- *                  <section class="picture">. Hooks are allowed. What is in .picture is exported as PNG and SVG.
- *   code(view)     the Python that gives the same numbers.
- *   csv(view)      rows of the numbers shown, an array of arrays; the first row has the titles.
- *
- * `view` is {state, set, go, run, about, runs, reload, trace, shown}:
- *
- *   state          the strings of the address (state.js). set(patch, replace?) changes them; go(page, patch) opens
- *                  another page. Everything that a person can choose is in here, so that a link shows the same.
- *   run            the chosen model: id, name, task, architecture, parameters, ...; runs: all of them.
- *   about          what the model is, once it is loaded: architecture, kind, can, reads ('texts' or 'pictures'), writes
- *                  ('translate', 'summarize', 'generate' or null), kinds of attention, pair (it has an encoder and a
- *                  decoder), predicts (tokens), labels, tokenizers (how many), own_data, example (a text that fits it).
- *   reload()       look for runs again.
- *   trace          the answer of POST /api/trace: id, text, translation, kinds, agreement, seconds.
- *   shown          an object that belongs to the page: render puts there what code and csv need.
- *
- * Ask the server through api.js only: `useAnswer` aborts when a page is left. Text that people see is in
- * words/NAME.js. Numbers that people see carry data-from: where they come from (`origin` in words.js).
+ * The shell: navigation, the input that all pages share, one page, and the status line. A page is a module in pages/;
+ * CONTRIBUTING.md says what it exports and what its `view` holds.
  */
 import { dom, firstTheme, hooks, html, setTheme } from './html.js';
 import { json, recorded, turnPage, useAnswer } from './api.js';
