@@ -152,7 +152,8 @@ def fields_of(config: Any, network: Any, found: Costs, room: int) -> list[dict[s
 
 
 def field(name: str, value: Any, about: str, choices: Any = (), slide: Any = ()) -> dict[str, Any]:
-    label = name.replace("_", " ").capitalize()
+    words = ["FFN" if word == "ffn" else "KV" if word == "kv" else word for word in name.split("_")]
+    label = words[0][0].upper() + " ".join(words)[1:]
     return {
         "name": name, "label": label, "value": value, "about": about, "choices": choices, "slide": slide,
     }  # fmt: skip
