@@ -5,13 +5,8 @@ import { HUES } from '../paint.js';
 
 /** An axis between two pixels, with a round number about every `gap` pixels. */
 function axis(lists, from, to, gap, log) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const list of lists) {
-    for (const v of list) {
-      low = Math.min(low, v);
-      high = Math.max(high, v);
-    }
-  }
+  const end = (pick, first) => lists.reduce((best, list) => list.reduce((a, b) => pick(a, b), best), first);
+  let [low, high] = [end(Math.min, Infinity), end(Math.max, -Infinity)];
   if (!(low < high)) [low, high] = [Math.min(low, 0), Math.max(high, 0) || 1];
   const raw = ((high - low) * gap) / Math.abs(to - from);
   const size = 10 ** Math.floor(Math.log10(raw));
@@ -50,10 +45,9 @@ function short(x) {
 }
 
 /**
- * @param {{x?: number[], series: {name: string, values: number[], x?: number[], faint?: boolean, hue?: number, dash?: string}[],
- *   bands?: [number, number][], xName: string, label: string, height?: number, logY?: boolean, format?: (x: number) => string,
- *   zoom?: number[], onZoom?: (zoom: number[] | null) => void}} props
- *   Faint series are neither named nor read. A band fills the space between two series.
+ * Faint series are neither named nor read. A band fills the space between two series. Values that are null or undefined are left out.
+ * @param {{x?: number[], series: {name, values: number[], x?: number[], faint?: boolean, hue?: number, dash?: string}[],
+ *   bands?: [number, number][], xName, label, height?, logY?: boolean, format?, zoom?: number[], onZoom?}} props
  */
 export function Curve({ x, series, bands = [], xName, label, height = 240, logY, format, zoom, onZoom }) {
   const frame = hooks.useRef(null);
