@@ -14,6 +14,7 @@ from helpers.studio_browser import PAGES, PATIENCE, Opener, settle, show
 from helpers.studio_cases import local_studio
 
 pytestmark = pytest.mark.browser
+TEXTS = {"words": " ".join(PAYLOADS[:40]), "labels": "".join(PAYLOADS[60:62])}
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +58,12 @@ def test_names_of_runs_are_text_in_the_list_of_models(hostile, page):
     assert nothing_ran(page)
 
 
-@pytest.mark.parametrize(
-    ("model", "text"), [("words", " ".join(PAYLOADS[:40])), ("labels", "".join(PAYLOADS[60:62]))]
-)
-def test_pages_show_hostile_models_as_text(hostile, page, model, text):
+@pytest.mark.parametrize("model", TEXTS)
+def test_pages_show_hostile_models_as_text(hostile, page, model):
     studio, names = hostile
     show(page, PAGES[0], studio)
     for name in PAGES:
-        show(page, name, run=studio.id(names[model]), text=text)
+        show(page, name, run=studio.id(names[model]), text=TEXTS[model])
         for button in page.locator(".actions > button[aria-expanded]").all():  # code and why
             button.click()
         assert nothing_ran(page), name
