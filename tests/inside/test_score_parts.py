@@ -94,6 +94,15 @@ def test_every_part_equals_its_formula_in_float64_and_they_add_up_to_the_score(n
             assert (total - steps.scores_S).abs().max() <= 1e-5
 
 
+def test_a_table_shows_the_parts_where_there_are_some():
+    seen = seen_by("gpt2")
+    lines = seen.steps("self", 1, 1, 3).text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("q·k in four parts"))
+    numbers = [float(x) for x in lines[start + 3].split()[-5:]]
+    assert sum(numbers[:4]) == pytest.approx(numbers[4], abs=0.03)
+    assert "four parts" not in seen.steps("self", 2, 1, 3).text()
+
+
 def test_without_positions_only_words_are_left():
     steps = seen_by("gpt2", edits=["positions:none"]).steps("self", 1, 2, 3)
     parts = steps.parts()

@@ -108,7 +108,23 @@ class Steps:
             rows.append(["positions", *[""] * (len(titles) - 1), *sized(self.added_L)])
         total = f"{float(self.weights_S.sum()):.3f}"
         rows.append(["sum", *[""] * (len(titles) - 3), total, "", *sized(self.output_L)])
-        return "\n".join([*self.heading(), "", *table(rows)])
+        parts = [] if self.no_parts else ["", *self.parts_table()]
+        return "\n".join([*self.heading(), "", *table(rows), *parts])
+
+    def parts_table(self) -> list[str]:
+        """The four parts of each score, the query's first."""
+        parts = self.parts()
+        columns = [*vars(parts).values(), self.scores_S]
+        rows = [
+            ["key", "word · word", "word · position", "position · word", "position · position", "sum", ""]
+        ]
+        for s, key in enumerate(self.keys):
+            rows.append([key, *(f"{float(column[s]):z.2f}" for column in columns), ""])
+        return [
+            "q·k in four parts: what comes from the word and from the position of query · key",
+            "",
+            *table(rows),
+        ]
 
     def heading(self) -> list[str]:
         width = len(self.q_K)
