@@ -40,7 +40,7 @@ from ..inside.look.drawing import Drawing
 from ..inside.look.png import pillow
 from ..interop.run_folder import is_run, refuse_stage
 from ..runs.finished import open_model, read_run
-from .shared.look_edits import editing, save_trace
+from .shared.look_edits import editing, save_trace, with_parts
 from .shared.options import Positional, Repeated, arg
 from .shared.terminal import check_free, drawable, say
 
@@ -190,6 +190,8 @@ def look(given: LookOptions) -> None:
     if given.save is not None:
         save_trace(given.save, given.edit, given.run, loaded, text, given.target)
     steps = seen.steps(given.query) if given.query is not None else None
+    if steps is not None:
+        steps = with_parts(steps, seen.which, given.edit, given.run, loaded, text, given.target)
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
         picture = save(seen.picture(), output) if output else None

@@ -236,6 +236,16 @@ def test_a_head_can_be_replaced_by_its_mean_over_held_out_texts(command, runs):
     assert Trace.load("mean.safetensors").edits == ["mean:cross.1.*"]
 
 
+def test_a_query_of_the_first_layer_shows_the_parts_of_its_scores(command, runs):
+    run, text = runs("translate"), "ba de fi"
+    code, out, _ = command(run, text, "--which", "encoder", "--query", "2")
+    assert code == 0 and "q·k in four parts" in out
+    parts = json.loads(command(run, text, "--which", "encoder", "--query", "2", "--json")[1])["query"]
+    total = [sum(numbers) for numbers in zip(*parts["parts"].values(), strict=True)]
+    assert total == pytest.approx(parts["scores"], abs=1e-5)
+    assert "four parts" not in command(run, text, "--query", "2")[1]  # cross-attention
+
+
 def test_two_models_stand_beside_each_other(command, runs):
     run, text = runs("translate"), "ba de fi"
     code, out, err = command(run, text, "--beside", run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ...interop.run_folder import is_run
 from ...runs.finished import read_run
 
 if TYPE_CHECKING:
+    from ...inside.look.steps import Steps
     from ...inside.samples import Sample
     from ...interop.loaded import Loaded
 
@@ -50,6 +52,21 @@ def texts_of(run: str, loaded: Loaded, count: int) -> list[Sample]:
     folder = Path(run)
     recipe = read_run(folder)[0] if is_run(folder) else None
     return samples_of(loaded, folder, recipe, count=count).samples
+
+
+def with_parts(
+    steps: Steps, which: str, edits: Sequence[str], run: str, loaded: Loaded, text: str, target: str | None
+) -> Steps:
+    """The steps of a query in the first layer, with the parts of its scores where there are any."""
+    from ...inside.look.inputs import MOST
+    from ...inside.trace import trace
+
+    if which == "cross" or steps.layer > 1:
+        return steps
+    seen = trace(loaded, text, target, edits=edits, most=MOST, **referred(edits, run, loaded))
+    found = seen.steps(which, steps.layer, steps.head, steps.query)
+    names = ("q_position_K", "k_position_SK", "no_parts")
+    return replace(steps, **{name: getattr(found, name) for name in names})
 
 
 def save_trace(
