@@ -27,6 +27,16 @@ def arguments(given: Mapping[str, Any]) -> str:
     return "".join(f", {name}={quoted(value)}" for name, value in given.items())
 
 
+def lines_of_picture(text: str) -> list[str]:
+    """The calls that label a picture, which a text names."""
+    file = 'open("picture.png", "rb").read()' if text.startswith("picture:") else 'b""'
+    return [
+        "from heedful.studio.pictures import input_of_model",
+        f"trace = model.trace(input_of_model(model, {quoted(text)}, {file}))",
+        'trace.outputs["classify"].softmax(-1), model.loaded.labels',
+    ]
+
+
 def code_of_writing(model: Model, ability: str, given: Given, begun: str, continues: bool) -> str:
     """The call that writes the same. begun: what the answer must begin with."""
     options = given["options"] if given["options"].get("sample") else {"beam": 1} | given["options"]

@@ -19,7 +19,7 @@ from ..use.model import Model
 from ..use.pieces import TextSoFar
 from ..use.search import Request, Search
 from .pictures import reads_images
-from .python_code import code_of, code_of_writing, quoted
+from .python_code import code_of, code_of_writing, lines_of_picture, quoted
 from .tracing import Traces, picture_of
 
 ABILITIES = ("translate", "summarize", "generate")
@@ -51,20 +51,20 @@ def write_methods(traces: Traces) -> Mapping[str, Method]:
         """What fits each blank of a text, or the likeliest labels of a text or picture."""
         text = given["text"]
         if "fill" in model.can:
-            call = f"model.fill({quoted(text)}, top={MOST}).blanks"
+            lines = [f"model.fill({quoted(text)}, top={MOST}).blanks"]
             blanks = model.fill(text, top=MOST).blanks if MASK in text else []
             groups = [[[one.word, one.probability] for one in some] for some in blanks]
         elif reads_images(model):
-            call = 'model.classify("picture.png").probabilities'
             kept = traces.get(model, {"text": text, "target": None, "edits": []}, blob)
+            lines = lines_of_picture(text)
             groups = [(picture_of(model, kept) or {})["labels"]]
         else:
-            call = f"model.classify({quoted(text)}).probabilities"
+            lines = [f"model.classify({quoted(text)}).probabilities"]
             shares = getattr(model.classify(text), "probabilities", None)
             if not isinstance(shares, dict):
                 raise BadInput("this model gives one score to a text, and no labels")
             groups = [sorted(map(list, shares.items()), key=lambda pair: -pair[1])[:MOST]]
-        yield {"over": True, "result": {"guesses": groups, "code": code_of(model, [], call)}}
+        yield {"over": True, "result": {"guesses": groups, "code": code_of(model, [], *lines)}}
 
     return {"studio_write": edited, "guess": guess}
 

@@ -1,4 +1,4 @@
-/** Options of decoding, as the address has them, and the sliders that set them. */
+/** Numbers of the address that sliders set: options of decoding, and the least ribbon. */
 import { html } from './html.js';
 import { Slider } from './views/controls.js';
 
@@ -9,6 +9,7 @@ const OPTIONS = {
   top_k: ['Top-k (0: all)', 0, 50, 1, 0],
   top_p: ['Top-p', 0.05, 1, 0.05, 1],
   seed: ['Seed', 0, 99, 1, 0],
+  least: ['Ribbons from', 0.02, 0.9, 0.02, 0.1],
   beam: ['Width of the beam', 1, 8, 1, 4],
   length_alpha: ['Length penalty α', 0, 2, 0.1, 0.6],
   beam_groups: ['Groups', 1, 4, 1, 1],

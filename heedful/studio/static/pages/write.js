@@ -11,7 +11,7 @@ import { Sliders, optionsOf } from '../decoding.js';
 import { weightColor } from '../paint.js';
 import { Bars } from '../views/bars.js';
 import { Chips } from '../views/chips.js';
-import { Note, Num, Pick, Slider, Toggle } from '../views/controls.js';
+import { Note, Num, Pick, Toggle } from '../views/controls.js';
 import { HeatMap } from '../views/map.js';
 import { Ribbons } from '../views/ribbons.js';
 
@@ -31,10 +31,6 @@ function namesOf({ state }) {
   return ['max_new_tokens', ...(state.sample ? ['temperature', 'top_k', 'top_p', 'seed'] : [])];
 }
 
-function decodingOf(view) {
-  return { ...optionsOf(namesOf(view), view), ...(view.state.sample && { sample: true }) };
-}
-
 function tokensOf(stream) {
   return (stream?.events ?? []).flatMap((event) => event.token ?? []);
 }
@@ -48,7 +44,8 @@ function Branch({ n, name, given, view, open, onKnown, onBranch }) {
   const { state, set, run } = view;
   const theme = useTheme();
   const begins = name === TARGET ? { target: state.target } : { prefix_tokens: listOf(name, '.').map(Number) };
-  const stream = useStream('/api/write', { run: run.id, text: given, edits: listOf(state.edits), ...begins, ...decodingOf(view) });
+  const stream = useStream('/api/write', { run: run.id, text: given, edits: listOf(state.edits), ...begins,
+    ...optionsOf(namesOf(view), view), ...(state.sample && { sample: true }) });
   hooks.useEffect(() => onKnown(stream), [stream]);
   const tokens = tokensOf(stream);
   const at = open ? intOf(state.token, 0, tokens.length, 0) : 0;
@@ -82,12 +79,12 @@ function AlignmentControls({ view, found: { by, layers, heads: count } }) {
   return html`<${Pick} label=${text.head} value=${state.aligner ?? ''} onChange=${(aligner) => set({ aligner })}
       options=${[['', text.best], ...places.map(([layer, head]) => [head ? `${layer}.${head}` : `${layer}`, text.of(layer, head)])]} />
     <${Pick} label=${text.by} value=${by} options=${Object.entries(text.measures)} onChange=${(one) => set({ by: one })} />
-    <${Slider} label=${text.least} value=${Number(state.least || 0.1)} low=${0.02} high=${0.9} step=${0.02} onChange=${(least) => set({ least }, true)} />
-    ${flip('reads', text.reads, view)}${flip('merge', heads.merge, view)}${flip('hide', heads.hide, view)}`;
+    <${Sliders} names=${['least']} view=${view} />${flip('reads', text.reads, view)}${flip('merge', heads.merge, view)}${flip('hide', heads.hide, view)}`;
 }
 
 /** Ribbons and the matrix, linked. */
-function Alignment({ view: { state, set }, found }) {
+function Alignment({ view, found }) {
+  const { state, set } = view;
   const { by } = found;
   const [pointed, setPointed] = hooks.useState(null);
   const [down, across, data] = hooks.useMemo(() => {
@@ -102,7 +99,7 @@ function Alignment({ view: { state, set }, found }) {
   const both = { down, across, label: text.where, onRow: setPointed };
   return html`<p class="label">${where}${!state.aligner && `: ${found.best.by}`}
       ${found.error_rate !== null && html`; ${text.rate} <${Num} value=${found.error_rate} from=${text.rateIs} />`}</p>
-    <div class="align"><${Ribbons} ...${both} weights=${data[0]} threshold=${Number(state.least || 0.1)} row=${row} from=${say} />
+    <div class="align"><${Ribbons} ...${both} weights=${data[0]} threshold=${optionsOf(['least'], view).least} row=${row} from=${say} />
     <${HeatMap} ...${both} layers=${data} rows=${down.length} cols=${across.length} say=${say} side=${34} scale=${by === 'weight' ? 'linear' : 'row'}
       kind=${by === 'gradient' ? 'signed' : 'weight'} cell=${row === null || row >= down.length ? undefined : [row, c]}
       onCell=${(...at) => set({ cell: at.map((n) => n + 1).join('.') }, true)} /></div>`;
@@ -148,7 +145,7 @@ function Guesser({ view, given }) {
     <${Chips} label=${words.text} items=${parts.map((part) => ({ text: part, on: part.includes(MASK) }))} onPick=${change} />
     <${Note} error=${answer.error} busy=${answer.busy && words.loading} />
     ${guesses.map((some, n) => html`<h2>${fills ? `${MASK} ${n + 1}` : text.labels}</h2><${Bars} label=${text.labels} top=${1}
-      items=${some.map(([name, value]) => ({ name, value, from: text.share, ghost: before[name] }))} />`)}
+      items=${some.map(([name, value]) => ({ name, value, from: `${name}: ${text.share}`, ghost: before[name] }))} />`)}
     ${ghost.value && html`<p class="label">${text.ghost(state.before)}</p>`}</section>`;
 }
 

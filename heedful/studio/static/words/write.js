@@ -20,7 +20,6 @@ export const text = {
   by: 'Measure',
   measures: { weight: 'weight', norm: 'weight × value norm', zeroing: 'value zeroing', gradient: 'gradient × weight' },
   reads: 'Row that reads the word',
-  least: 'Ribbons from',
   cell: (down, across, value) => `“${down}” from “${across}”: ${value}`,
   rate: 'alignment error rate',
   rateIs: '1 − 2 · links found and known / (links found + links known)',
