@@ -45,7 +45,7 @@ export function useMeasure({ state, set, run, shown }, label, body) {
   const given = body && { ...body, run: run.id };
   const job = useJob(given);
   hooks.useEffect(() => {
-    if (state.ran) job.start();
+    if (state.ran && given) job.start();
   }, [state.ran, JSON.stringify(given)]);
   Object.assign(shown, { body: given, result: job.result });
   const stop = () => {
