@@ -36,9 +36,9 @@ FOLDERS = [
     "use",
     "certify",
     "service",
-    "studio",
     "bench",
     "compare",
+    "studio",
     "cli",
 ]
 # The one way into fast/ from a folder below it: {who imports: what is imported}.

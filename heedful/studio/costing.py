@@ -325,7 +325,7 @@ def verify(model: Model, given: Given, blob: bytes) -> Work:
     refuse_large(found, device)
     same = not given.get("config")
     network = copy.deepcopy(body(model)) if same else family(model.architecture).build(config).to(device)
-    step = Step(network.train(), found, device)
+    step = OneStep(network.train(), found, device)
     yield {"progress": {"done": 1, "total": 4}}
     flops = step.flops()
     yield {"progress": {"done": 2, "total": 4}}
@@ -382,7 +382,7 @@ def refuse_large(found: Costs, device: torch.device) -> None:
         raise BadInput("a model with frozen parts is not measured here")
 
 
-class Step:
+class OneStep:
     """A training step of a network on random input: forward, backward, AdamW."""
 
     def __init__(self, network: Any, found: Costs, device: torch.device) -> None:
