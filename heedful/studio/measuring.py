@@ -205,7 +205,7 @@ class OtherModel:
 
     def compare(self, model: Model, given: Given, blob: bytes) -> Work:
         """Two models, or one with edits and without, on one text and on several, part by part."""
-        pair = Pair(model, self.get(given["other"]), given.get("edits") or [])
+        pair = ComparedModels(model, self.get(given["other"]), given.get("edits") or [])
         yield {"progress": {"done": 0, "total": 1, "doing": "tokens"}}
         found: dict[str, Any] = {}
         for name, work in pair.parts(given).items():
@@ -222,7 +222,7 @@ Part = Generator[Event | None, None, dict[str, Any]]  # progress, then numbers
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComparedModels:
     """Two models side by side. edits: of the first, within each piece of work."""
 
     first: Model
