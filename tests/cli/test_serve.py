@@ -112,7 +112,7 @@ def needed_by(requirements, extras, found):
 
 
 @pytest.mark.slow
-def test_a_wheel_serves_with_what_its_extra_installs(tmp_path, stored):
+def test_a_wheel_serves_and_opens_the_studio_with_what_its_extra_installs(tmp_path, stored):
     root = Path(__file__).parents[2]
     venv.create(tmp_path / "env")
     python, (site,) = str(tmp_path / "env/bin/python"), tmp_path.glob("env/lib/python*/site-packages")
@@ -144,6 +144,26 @@ def test_a_wheel_serves_with_what_its_extra_installs(tmp_path, stored):
             asked = urllib.request.Request(f"{address}/v1/completions", body, headers)
             with urllib.request.urlopen(asked, timeout=60) as answer:
                 assert json.load(answer)["usage"]["completion_tokens"] == 3
+        finally:
+            running.terminate()
+    assert running.returncode == 0
+
+    start = [python, "-m", "heedful", "studio"]
+    said = subprocess.check_output([*start, "--help"], env=environment, cwd=tmp_path, text=True)
+    assert "--no-open" in said and "--allow-host" in said
+    command = [*start, "--runs", str(tmp_path / "none"), "--no-open"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options) as running:
+        try:
+            address, _, token = running.stdout.readline().split()[0].partition("/?token=")
+            headers = {"authorization": f"Bearer {token}"}
+            for path, part in {
+                "": "static/main.js",
+                "static/main.js": "dom.render",
+                "api/runs": "recorded",
+            }.items():
+                asked = urllib.request.Request(f"{address}/{path}", headers=headers)
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    assert part in answer.read().decode()
         finally:
             running.terminate()
     assert running.returncode == 0
