@@ -122,7 +122,7 @@ def test_a_file_of_trees_a_pattern_and_a_picture(tmp_path, capsys):
     picture = tmp_path / "heads.svg"
     assert told(capsys, folder, "--data", trees, "--svg", picture)["svg"] == str(picture)
     cells = [each for each in ElementTree.fromstring(picture.read_text()).iter() if each.tag.endswith("}g")]
-    assert len(cells) == 6 and "prefers-color-scheme:dark" in picture.read_text()
+    assert len(cells) == 6 and "light-dark(" in picture.read_text()
 
 
 @pytest.mark.parametrize(
