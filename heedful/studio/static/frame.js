@@ -55,7 +55,7 @@ function FileButton({ onName }) {
       .then(({ text }) => onName(text), (failed) => setError(sentence(failed)));
     if (event.target.files[0]) reader.readAsDataURL(event.target.files[0]);
   };
-  return html`<label class="file"><span>${words.chooseFile}</span><input type="file" accept="image/png,image/jpeg" onChange=${send} />
+  return html`<label class="file"><span>${words.chooseFile}</span><input class="unseen" type="file" accept="image/png,image/jpeg" onChange=${send} />
     ${error && html`<em role="alert">${error}</em>`}</label>`;
 }
 
@@ -131,7 +131,7 @@ export function Actions({ page, view, ready }) {
     <button type="button" aria-expanded=${note === 'why'} onClick=${flip('why')}>${words.why}</button>
     ${note === 'code' && html`<section class="margin" aria-label=${words.codeTitle}><h2>${words.codeTitle}</h2>
       <pre tabindex="0"><code>${page.code(view)}</code></pre>
-      <button type="button" onClick=${() => copy(page.code(view), setCopied)}>
+      <button class="small" onClick=${() => copy(page.code(view), setCopied)}>
         ${copied ? words.copied : words.copyCode}</button></section>`}
     ${note === 'why' && html`<section class="margin" aria-label=${words.why}><p>${page.why.text}</p>
       <p class="lecture">${page.why.lecture}</p></section>`}
