@@ -103,3 +103,15 @@ def test_a_text_is_entered_and_pages_are_turned_by_keyboard(studio, open_page):
     page.keyboard.press("Space")
     settle(page)
     assert "step=2" in page.url
+
+
+def test_other_layers_and_heads_are_reached_by_keys_from_the_first_view_on(studio, open_page):
+    page = open_page(studio)
+    show(page, "heads", studio, run=studio.id("demo"))
+    for there, back in ("lh", "jk"):
+        seen = []
+        for key in (there, back):
+            page.keyboard.press(key)
+            settle(page)
+            seen.append(page.locator(".large h2").inner_text())
+        assert seen[0] != seen[1], seen
