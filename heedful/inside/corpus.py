@@ -71,7 +71,11 @@ def samples_of(
     if data is not None:
         return made(loaded, list(islice(texts_in(data), count)), data, longest)
     if run is not None and run.recipe.task in HELD_OUT:
-        return HELD_OUT[run.recipe.task](loaded, run, count, longest)
+        try:
+            return HELD_OUT[run.recipe.task](loaded, run, count, longest)
+        except BadInput as error:
+            why = f"the held-out data of {folder} cannot be read"
+            raise BadInput(f"{why}: {error}; texts of your own (--data FILE) do as well") from None
     return made(loaded, built_in(loaded, count), BUILT_IN, longest)
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from ..inside.trace import Trace, trace
 from ..interop.run_folder import CONFIG, RECIPE
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model, load
+from .editing import editing
 from .measured_views import (
     compare_views,
     head_rows,
@@ -230,7 +231,7 @@ class ComparedModels:
     edits: list[str]
 
     def editing(self) -> AbstractContextManager[None]:
-        return edit(self.first, self.edits) if self.edits else nullcontext()
+        return editing(self.first, self.edits)
 
     def parts(self, given: Given) -> dict[str, Part]:
         """What is compared, by name."""

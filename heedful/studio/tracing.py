@@ -7,7 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from ..inside.edits import edit
 from ..inside.labels import HeadLabel, HeadTally
 from ..inside.look.heads import habits, informations, sharpness
 from ..inside.patterns import AttentionGrid
@@ -26,6 +25,7 @@ from ..inside.trace_parts import Kind
 from ..inside.weights_hash import hash_of_weights
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model
+from .editing import editing, means_for
 from .pictures import input_of_model
 
 KEPT = 256 << 20  # bytes of traces
@@ -61,7 +61,8 @@ class Traces:
         id = id_of(model, given)
         if id not in self.found:
             read = input_of_model(model, given["text"], blob)
-            seen = trace(model.loaded, read, given["target"], edits=given["edits"], traces=self.known)
+            how: dict[str, Any] = {"traces": self.known, "means": means_for(model, given["edits"])}
+            seen = trace(model.loaded, read, given["target"], edits=given["edits"], **how)
             self.found[id] = KeptTrace(id, seen, facts_of(model, seen), read)
         self.found.move_to_end(id)
         while len(self.found) > 1 and sum(one.trace.nbytes for one in self.found.values()) > self.most:
@@ -75,7 +76,7 @@ class Traces:
 
     def editing(self, model: Model, edits: list[str]) -> AbstractContextManager[None]:
         """The model with edits, within a `with` block."""
-        return edit(model, edits, traces=self.known) if edits else nullcontext()
+        return editing(model, edits, self.known)
 
     # Methods of the worker.
 

@@ -110,6 +110,12 @@ def test_other_models_have_traces_too(studio):
         assert kinds <= studio.trace(name, "the old king")["kinds"].keys()
 
 
+def test_an_encoder_alone_has_one_attention_under_two_names(studio):
+    path = f"/api/trace/{studio.trace('mlm', 'the old king')['id']}/alignment?layer=1&head=1&which="
+    one, other = (studio.get(path + which).json for which in ("self", "encoder"))
+    assert one["values"] == other["values"] and one["heads"] == other["heads"]
+
+
 def test_the_recorded_example_answers_as_a_worker_does(studio):
     told = studio.get("/api/runs").json["recorded"]
     reply = studio.post("/api/trace", {"run": "recorded", "text": told["text"]})
@@ -150,3 +156,14 @@ def test_the_recorded_example_knows_its_alignments(studio):
     assert (whole["layer"], whole["head"]) == (2, None)
     assert len(whole["values"]) == len(whole["down"]) == len(best["down"]) - 1
     assert asked("layer=4&head=1").status == 400 and asked("which=self").status == 409
+
+
+def test_a_head_is_replaced_by_its_mean_over_held_out_texts(studio, stored):
+    plain = studio.trace("lm", "the cat sat")
+    edited = studio.trace("lm", "the cat sat", edits=["mean:self.1.1"])
+    assert edited["id"] != plain["id"] and edited["edits"] == ["mean:self.1.1"]
+    after = [
+        studio.numbers(f"/api/trace/{one['id']}/tensor?name=stream&layer=1&dtype=f32")
+        for one in (plain, edited)
+    ]
+    assert np.abs(after[0] - after[1]).max() > 1e-4
