@@ -235,6 +235,7 @@ def measure_traces(table: Table, studio: Running, root: Path, models: list[str],
 def measure_memory(table: Table, studio: Running, root: Path, name: str) -> None:
     """After 200 requests of a page for different texts."""
     run = studio.run(name)
+    studio.trace(run, SENTENCE)
     before = {pid: resident(pid) for pid in children(studio.process.pid)}
     for number in range(40):
         _, trace = studio.trace(
@@ -243,7 +244,7 @@ def measure_memory(table: Table, studio: Running, root: Path, name: str) -> None
         which = next(iter(trace["kinds"]))
         at = f"which={which}&layer=1&head=1"
         for path in (
-            "thumbs?" + at,
+            f"thumbs?which={which}",
             f"tensor?name=weights&{at}",
             f"steps?{at}&query=1",
             f"tensor?name=q&{at}",
@@ -253,7 +254,10 @@ def measure_memory(table: Table, studio: Running, root: Path, name: str) -> None
     worker = max(resident(pid) for pid in children(studio.process.pid))
     alone = loaded_only(root / name)
     table.add(
-        "memory of the worker above the model", worker - alone, "MB", f"{name}: {worker:.0f}, {alone:.0f} MB"
+        "memory of the worker above the model",
+        worker - alone,
+        "MB",
+        f"{name}: {worker:.0f} and {alone:.0f} MB, with kept traces",
     )
     table.add("growth of the worker", worker - max(before.values(), default=0.0), "MB", "over 200 requests")
 
