@@ -20,12 +20,12 @@ export function Navigation({ name, onHelp }) {
   return html`<header class="topbar">
     <span class="brand">heedful <em>studio</em></span>
     <nav aria-label=${words.navigation} ref=${row}>${Object.keys(PAGES).filter((page) => !recorded || page === name).map((page) => html`<a key=${page}
-      href=${format({ ...now(), page })} aria-current=${page === name ? 'page' : undefined}
+      href=${format({ ...now(), page }).replace('#', '#/')} aria-current=${page === name ? 'page' : undefined}
       onClick=${follow(page)}>${words.pages[page]}</a>`)}</nav>
     <span class="bar-end">
-      <button type="button" class="icon" aria-label=${words.theme} data-from=${words.theme}
+      <button class="icon" aria-label=${words.theme} data-from=${words.theme}
         onClick=${() => setTheme(theme() === 'dark' ? 'light' : 'dark')}>${dark ? '☀' : '☾'}</button>
-      <button type="button" class="icon" aria-label=${words.help} data-from=${words.help} onClick=${onHelp}>?</button>
+      <button class="icon" aria-label=${words.help} data-from=${words.help} onClick=${onHelp}>?</button>
     </span>
   </header>`;
 }
@@ -109,32 +109,30 @@ async function copy(text, done) {
 }
 
 /** Copy link, export, show code, why. */
-export function Actions({ page, view, ready }) {
+export function Actions({ page, view }) {
   const [note, setNote] = hooks.useState('');
   const [copied, setCopied] = hooks.useState(false);
   hooks.useEffect(() => setNote(''), [page]);
-  if (!ready) return null;
   const name = `heedful-${view.state.page || 'view'}`;
   const picture = () => document.querySelector('.picture');
-  const flip = (which) => () => setNote(note === which ? '' : which);
+  const { code = () => view.shown.code ?? '', csv = () => view.shown.rows ?? [[words.noTable]], said } = page;
+  const flip = (which, name) => html`<button aria-expanded=${note === which} onClick=${() => setNote(note === which ? '' : which)}>${name}</button>`;
   const items = [
     [words.png, () => take(({ savePng }) => savePng(picture(), name))],
     [words.svg, () => take(({ saveSvg }) => saveSvg(picture(), name))],
-    [words.csv, () => take(({ saveCsv }) => saveCsv(page.csv(view), name))],
+    [words.csv, () => take(({ saveCsv }) => saveCsv(csv(view), name))],
     ...(recorded ? [] : [[words.page, () => take(({ savePage }) => savePage(name))]]),
   ];
   return html`<div class="actions">
-    ${!recorded && html`<button type="button" onClick=${() => copy(linkOf(view), setCopied)}>
+    ${!recorded && html`<button onClick=${() => copy(linkOf(view), setCopied)}>
       ${copied ? words.copied : words.copyLink}</button>`}
     <${Menu} label=${words.exportAs} items=${items} />
-    <button type="button" aria-expanded=${note === 'code'} onClick=${flip('code')}>${words.showCode}</button>
-    <button type="button" aria-expanded=${note === 'why'} onClick=${flip('why')}>${words.why}</button>
+    ${flip('code', words.showCode)}${flip('why', words.why)}
     ${note === 'code' && html`<section class="margin" aria-label=${words.codeTitle}><h2>${words.codeTitle}</h2>
-      <pre tabindex="0"><code>${page.code(view)}</code></pre>
-      <button class="small" onClick=${() => copy(page.code(view), setCopied)}>
-        ${copied ? words.copied : words.copyCode}</button></section>`}
-    ${note === 'why' && html`<section class="margin" aria-label=${words.why}><p>${page.why.text}</p>
-      <p class="lecture">${page.why.lecture}</p></section>`}
+      <pre tabindex="0"><code>${code(view)}</code></pre>
+      <button class="small" onClick=${() => copy(code(view), setCopied)}>${copied ? words.copied : words.copyCode}</button></section>`}
+    ${note === 'why' && html`<section class="margin" aria-label=${words.why}><p>${said.why}</p>
+      <p class="lecture">${said.lecture}</p></section>`}
   </div>`;
 }
 

@@ -1,10 +1,8 @@
-/**
- * The shell: navigation, the input that all pages share, one page, and the status line. A page is a module in pages/;
- * CONTRIBUTING.md says what it exports and what its `view` holds.
- */
+/** The shell: navigation, input, one page, status line. CONTRIBUTING.md says what a page exports and what its `view` holds. */
 import { dom, firstTheme, hooks, html, setTheme } from './html.js';
 import { json, recorded, turnPage, useAnswer } from './api.js';
-import { headOf, listOf, go, now, set, spell, useView } from './state.js';
+import { listOf, go, now, set, spell, useView } from './state.js';
+import { chosenHead } from './reading.js';
 import { num, words } from './words.js';
 import { installTips } from './tip.js';
 import { FIRST, PAGES } from './registry.js';
@@ -14,14 +12,22 @@ import { Note } from './views/controls.js';
 const modules = new Map();
 
 async function open(name) {
-  if (!modules.has(name)) modules.set(name, await PAGES[name]());
+  const page = modules.get(name) ?? await PAGES[name]();
+  modules.set(name, page.said ? page : { ...page, said: { ...page, why: page.why.text, lecture: page.why.lecture } });
   return modules.get(name);
 }
 
-/** A trace of the text: asked for when the page needs one. */
+/** Why a page has nothing to show for a model, or ''. */
+function reasonOf({ needs, applies }, run, about) {
+  if (needs === 'nothing' || !about) return '';
+  const lacks = needs === 'trace' ? !about.kinds.length && words.noAttention(about.architecture) : run.kind === 'recorded' && words.needsModel;
+  return lacks || applies?.(run, about) || '';
+}
+
+/** A trace of the text, where the page needs one. */
 function useTrace(state, run, about, page) {
   const text = state.text || about?.example || '';
-  const wanted = page?.needs === 'trace' && about && !page.applies(run, about);
+  const wanted = page?.needs === 'trace' && about && !reasonOf(page, run, about);
   const body = { run: run?.id, text, edits: listOf(state.edits) };
   if (state.target) body.target = state.target;
   const ask = async (signal) => ({ ...(await json('/api/trace', { body, signal })), run: run.id });
@@ -46,12 +52,11 @@ function useKeys(state, trace, setHelp) {
   });
 }
 
-/** Another layer or head, by a key. */
 function stepHead(key, state, trace) {
   const steps = { j: [1, 0], k: [-1, 0], l: [0, 1], h: [0, -1] };
-  const at = headOf(state.head);
-  const kind = at && trace?.kinds[at.which];
-  if (!steps[key] || !kind) return false;
+  if (!steps[key] || !trace) return false;
+  const at = chosenHead(state, trace);
+  const kind = trace.kinds[at.which];
   const layer = Math.min(kind.layers, Math.max(1, at.layer + steps[key][0]));
   const head = Math.min(kind.heads, Math.max(1, at.head + steps[key][1]));
   set({ head: spell({ which: at.which, layer, head }) });
@@ -66,28 +71,25 @@ function StatusLine({ trace, answer }) {
     words.seconds(num(1000 * trace.seconds, 2)),
     words.traceIs(trace.id.slice(0, 6)),
   ];
-  return html`<footer class="status">${facts.map((fact) => html`<span key=${fact}>${fact}</span>`)}</footer>`;
+  return html`<footer class="status">${facts.map((fact) => html`<span>${fact}</span>`)}</footer>`;
 }
 
 /** One page: its title, what it shows or why it cannot, and its buttons. */
 function Sheet({ name, page, view, answer }) {
   hooks.useEffect(() => {
-    document.title = `${page.title} · ${words.brand}`;
+    document.title = `${page.said.title} · ${words.brand}`;
   }, [page]);
-  const reason = page.needs === 'nothing' || !view.about ? '' : page.applies(view.run, view.about);
-  const waits = page.needs !== 'nothing' && (!view.about || (page.needs === 'trace' && !view.trace));
-  const lacksRun = page.needs !== 'nothing' && !view.run;
-  const blocked = reason || lacksRun || waits;
+  const free = page.needs === 'nothing';
+  const reason = free || view.run ? reasonOf(page, view.run, view.about) : words.noRuns;
+  const waits = !free && (!view.about || (page.needs === 'trace' && !view.trace));
   return html`<main id="page" class=${`page page-${name}`} tabindex="-1">
     <header class="title">
-      <div><h1>${page.title}</h1><p class="sees">${page.sees}</p></div>
-      <${Actions} page=${page} view=${view} ready=${!blocked} />
+      <div><h1>${page.said.title}</h1><p class="sees">${page.said.sees}</p></div>
+      ${!reason && !waits && html`<${Actions} page=${page} view=${view} />`}
     </header>
-    ${reason && html`<${Note}>${reason}<//>`}
-    ${!reason && lacksRun && html`<${Note}>${words.noRuns}<//>`}
-    ${!reason && !lacksRun && waits && html`<${Note} error=${answer.error} busy=${view.about ? words.loading : words.loadingModel} />`}
-    ${!blocked && html`<div class=${`sheet${answer.busy ? ' stale' : ''}`}>
-      <${page.render} key=${name} ...${view} view=${view} /></div>`}
+    ${reason || waits
+      ? html`<${Note} error=${!reason && answer.error} busy=${!reason && (view.about ? words.loading : words.loadingModel)}>${reason}<//>`
+      : html`<div class=${`sheet${answer.busy ? ' stale' : ''}`}><${page.render} key=${name} view=${view} /></div>`}
   </main>`;
 }
 
@@ -104,8 +106,8 @@ function App() {
   const opened = useAnswer(() => open(name), [name]);
   const page = modules.get(name) ?? null;
   const needsRun = Boolean(page && run && page.needs !== 'nothing');
-  const asked = useAnswer(needsRun ? async (signal) => ({ ...(await json(`/api/runs/${run.id}/about`, { signal })), of: run.id }) : null,
-    [needsRun, run?.id]);
+  const ask = async (signal) => ({ ...(await json(`/api/runs/${run.id}/about`, { signal })), of: run.id });
+  const asked = useAnswer(needsRun ? ask : null, [needsRun, run?.id]);
   const about = asked.value?.of === run?.id ? asked.value : null;
   const traced = useTrace(state, run, about, page);
   const answer = asked.error ? { ...traced, error: asked.error } : traced;

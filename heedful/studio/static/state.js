@@ -14,7 +14,7 @@ export const SHARED = ['run', 'text', 'target', 'edits', 'head', 'query'];
 
 /** @returns {State} */
 export function parse(hash) {
-  const [page, ...rest] = hash.replace(/^#/, '').split('?');
+  const [page, ...rest] = hash.replace(/^#\/?/, '').split('?');
   return { ...Object.fromEntries(new URLSearchParams(rest.join('?'))), page };
 }
 

@@ -9,14 +9,7 @@ import { Bars } from '../views/bars.js';
 import { Note, Num, Pick, Slider } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
-export const needs = 'run';
-
-export function applies(run) {
-  return run.kind === 'recorded' ? words.needsModel : '';
-}
+export const said = text;
 
 /** A setting: one of several, a slider of doublings (four steps each), or a number. */
 function Field({ label, value, about, choices, slide, onChange }) {
@@ -49,7 +42,8 @@ export function render({ view }) {
   const answer = useAnswer((signal) => json('/api/cost', { body: JSON.parse(asked), signal }), [asked]);
   const last = hooks.useRef(null);
   last.current = answer.value ?? last.current; // the last stays while sizes are refused
-  const { costs, rows, fields, crossover, crossing, curve, groups } = shown.value = last.current ?? { fields: [], groups: [] };
+  const { costs, rows, fields, crossover, crossing, curve, groups, code, table } = last.current ?? { fields: [], groups: [] };
+  Object.assign(shown, { code, rows: table });
   const change = (name) => (to) => set({ sizes: Object.entries({ ...chosen, [name]: to }).map((pair) => pair.join(':')).join() }, true);
   const [share, up] = [costs?.pairs / costs?.flops, (n) => [n, n]];
   return html`<aside class="controls fields">${fields.map((one) => html`<${Field} key=${one.name} ...${one} onChange=${change(one.name)} />`)}
@@ -63,12 +57,4 @@ export function render({ view }) {
       onClick=${() => job.start(true)}>${text.jobs[i]}</button>`)}</p>
       <${Note} error=${jobs.map((job) => job.error).join('')} busy=${jobs.some((job) => job.state === 'running') && text.busy} />
       ${jobs.flatMap((job) => job.result?.rows ?? []).map((one) => html`<p><${Num} ...${one} /></p>`)}</section>`}</section>`;
-}
-
-export function code({ shown }) {
-  return shown.value.code;
-}
-
-export function csv({ shown }) {
-  return shown.value.table ?? [];
 }

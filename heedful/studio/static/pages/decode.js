@@ -9,10 +9,7 @@ import { Choice, Note, Slider } from '../views/controls.js';
 import { Table } from '../views/table.js';
 import { Tree } from '../views/tree.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
-export const needs = 'run';
+export const said = text;
 export const input = true;
 
 export function applies(run, { writes, can }) {
@@ -72,10 +69,6 @@ export function render({ view }) {
     <${Numbers} label=${text.candidates} rows=${events[step - 1].nodes} keys=${['text', 'log_probability', 'total', 'score', 'fate']} />
     <${Numbers} label=${text.finished} rows=${done.finished} keys=${['length', 'score', 'total', 'text']} />`}
   </section>`;
-}
-
-export function code({ shown }) {
-  return shown.code ?? '';
 }
 
 export function csv({ shown: { nodes } }) {

@@ -11,14 +11,8 @@ import { Curve } from '../views/curve.js';
 import { HeatMap } from '../views/map.js';
 import { Overlay } from '../views/overlay.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = text.why;
+export const said = text;
 export const needs = 'trace';
-
-export function applies(run, about) {
-  return about.kinds.length ? '' : text.none(about.architecture);
-}
 
 /** What the lens shows as a map: the last layer above. */
 function lensMap({ layers, read, predicted }) {

@@ -14,15 +14,9 @@ import { Overlay } from '../views/overlay.js';
 import { HeatMap, Legend, zoomed } from '../views/map.js';
 import { Table } from '../views/table.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
+export const said = text;
 export const needs = 'trace';
 const MEASURES = ['bits', 'importance', 'sharp', 'distance', 'itself', 'one before', 'one after', 'the first'];
-
-export function applies(run, about) {
-  return about.kinds.length ? '' : words.noAttention(about.architecture);
-}
 
 /** One entry for each head, with its measures. */
 function itemsOf(which, kind, measured) {

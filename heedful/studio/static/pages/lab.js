@@ -6,14 +6,8 @@ import { text } from '../words/lab.js';
 import { literal } from '../reading.js';
 import { Note } from '../views/controls.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
+export const said = text;
 export const needs = 'nothing';
-
-export function applies() {
-  return '';
-}
 
 export function render({ view }) {
   const { value, error } = useAnswer((signal) => json('/api/lab', { signal, fresh: true }), []);

@@ -7,15 +7,8 @@ import { count, words } from '../words.js';
 import { text } from '../words/overview.js';
 import { Note, Slider } from '../views/controls.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
-export const needs = 'run';
+export const said = text;
 const KINDS = { 'cross-attention': 'cross', attention: 'self', lookup: 'cross' };
-
-export function applies(run) {
-  return run.kind === 'recorded' ? words.needsModel : '';
-}
 
 /** Shells of the tree of costs: a model without an encoder and a decoder of its own is one shell. */
 function shellsOf(costs, drawn) {
@@ -88,7 +81,7 @@ export function render({ view }) {
   if (about.pair) body.source_length = intOf(state.source, 1, 4096, 32);
   const answer = useAnswer((signal) => json('/api/cost', { body, signal }), [JSON.stringify(body)]);
   const { value } = answer;
-  Object.assign(shown, { value });
+  Object.assign(shown, { code: value?.code, rows: value?.table });
   if (!value) return html`<aside class="controls"></aside><section class="picture"><${Note} error=${answer.error} busy=${words.loading} /></section>`;
   const { costs, drawing, lengths } = value;
   const shells = shellsOf(costs, drawing);
@@ -100,12 +93,4 @@ export function render({ view }) {
   <section class="picture overview"><p class="label">${text.total(count(costs.parameters), count(costs.flops))}</p>
     <div class="shells">${shells.map((shell) => html`<${Shell} key=${shell.name} shell=${shell} total=${costs.parameters} view=${view} pair=${shells.length > 1}
       drawn=${drawing?.find((one) => one.name === shell.name)} />`)}</div></section>`;
-}
-
-export function code({ shown }) {
-  return shown.value.code;
-}
-
-export function csv({ shown }) {
-  return shown.value?.table ?? [];
 }

@@ -10,14 +10,7 @@ import { Curve } from '../views/curve.js';
 import { HeatMap } from '../views/map.js';
 import { Table } from '../views/table.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = text.why;
-export const needs = 'run';
-
-export function applies(run) {
-  return run.kind === 'recorded' ? words.needsModel : '';
-}
+export const said = text;
 
 /** The numbers of a scheme; what lies beyond the training length is crossed. */
 function Sheet({ sheet: { name, numbers, down, across, seen, rows, columns } }) {

@@ -12,14 +12,8 @@ import { Choice, Note, Pick, Slider, Toggle } from '../views/controls.js';
 import { Formula } from '../views/formula.js';
 import { FIRST } from '../views/strip.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
+export const said = text;
 export const needs = 'trace';
-
-export function applies(run, about) {
-  return about.kinds.length ? '' : words.noAttention(about.architecture);
-}
 
 /** The main vector of each station, for its small picture. */
 function minis(steps, key) {

@@ -8,14 +8,10 @@ import { codeOfModel, literal } from '../reading.js';
 import { Chips } from '../views/chips.js';
 import { Note, Pick, Slider, Toggle } from '../views/controls.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = text.why;
-export const needs = 'run';
+export const said = text;
 export const input = 'text';
 
 export function applies(run, about) {
-  if (run.kind === 'recorded') return words.needsModel;
   return about.tokenizers ? '' : text.none(about.architecture);
 }
 

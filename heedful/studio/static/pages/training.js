@@ -11,14 +11,8 @@ import { Choice, Note, Slider, Toggle } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
 import { Table } from '../views/table.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
+export const said = text;
 export const needs = 'nothing';
-
-export function applies() {
-  return '';
-}
 
 /** What is known of a run; it stays with the answers that an export takes along. */
 function known(run) {

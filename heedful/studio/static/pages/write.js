@@ -15,10 +15,7 @@ import { Note, Num, Pick, Toggle } from '../views/controls.js';
 import { HeatMap } from '../views/map.js';
 import { Ribbons } from '../views/ribbons.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = { text: text.whyText, lecture: text.lecture };
-export const needs = 'run';
+export const said = text;
 export const input = true;
 const MASK = '[MASK]';
 const TARGET = 'target'; // the branch that writes the target
@@ -114,7 +111,7 @@ function Writer({ view, given }) {
   const own = known[names[open - 1]];
   const { value: found, error } = useAlignment(view, given, own?.done?.text);
   shown.code = [own?.done?.code, found?.code].filter(Boolean).join('\n');
-  shown.rows = names.flatMap((name, n) => tokensOf(known[name]).map((one) => [n + 1, one.text, one.log_probability]));
+  shown.rows = [text.csv, ...names.flatMap((name, n) => tokensOf(known[name]).map((one) => [n + 1, one.text, one.log_probability]))];
   const branch = (old) => (name) => {
     const next = name ? [...new Set([...listOf(state.branches), name])] : names.filter((one) => one && one !== old && one !== TARGET);
     set({ branches: next.join(), target: old === TARGET && !name ? '' : state.target, row: name && next.indexOf(name) + 2, token: '' });
@@ -140,7 +137,7 @@ function Guesser({ view, given }) {
   const change = (i) => set({ text: parts.map((part, n) => (n === i ? fills && MASK : part)).filter(Boolean).join(' '), before: given });
   const { guesses = [], code: same } = answer.value ?? {};
   shown.code = same;
-  shown.rows = guesses.flatMap((some, n) => some.map((one) => [n + 1, ...one]));
+  shown.rows = [text.csv, ...guesses.flatMap((some, n) => some.map((one) => [n + 1, ...one]))];
   return html`<aside class="controls"><p class="label">${parts.length > 1 && text[fills ? 'mask' : 'drop']}</p></aside><section class="picture">
     <${Chips} label=${words.text} items=${parts.map((part) => ({ text: part, on: part.includes(MASK) }))} onPick=${change} />
     <${Note} error=${answer.error} busy=${answer.busy && words.loading} />
@@ -151,12 +148,4 @@ function Guesser({ view, given }) {
 
 export function render({ view }) {
   return html`<${view.about.writes ? Writer : Guesser} view=${view} given=${view.state.text || view.about.example} />`;
-}
-
-export function code({ shown }) {
-  return shown.code ?? '';
-}
-
-export function csv({ shown }) {
-  return [text.csv, ...shown.rows];
 }

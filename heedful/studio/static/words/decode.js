@@ -1,9 +1,7 @@
-/** The texts of the Decode page. */
-
 export const text = {
   title: 'Decode',
   sees: 'A beam search as a tree, one column a step. A thick line is a likely token; dashed candidates were dropped.',
-  whyText: 'Greedy search cannot take back a token. A beam keeps several prefixes, and the length penalty decides between short and long ones.',
+  why: 'Greedy search cannot take back a token. A beam keeps several prefixes, and the length penalty decides between short and long ones.',
   lecture: 'Beam search: keep the B best prefixes at every step.',
   nothing: (can) => `This model can ${can}: it searches for no text.`,
   stopping: 'Stopping',

@@ -1,11 +1,8 @@
-/** The texts of the Flow page. */
-
 export const text = {
   title: 'Flow',
   sees: 'Lens: what every layer would predict, if it were the last; bold is the prediction of the model. Rollout: which tokens have reached which.',
-  why: { text: 'Every layer adds to one residual stream, so the output head can read each of them.',
-    lecture: 'The residual stream: each sublayer reads from it and adds to it.' },
-  none: (name) => `This ${name} has no attention around a residual stream, so there is no flow to show.`,
+  why: 'Every layer adds to one residual stream, so the output head can read each of them.',
+  lecture: 'The residual stream: each sublayer reads from it and adds to it.',
   show: 'Show',
   shows: [['lens', 'lens', 'softmax(head(norm(stream)))'], ['rollout', 'rollout', 'product over the layers of (mean of the heads + identity) / 2']],
   layer: (n) => (n ? `layer ${n}` : 'embedding'),

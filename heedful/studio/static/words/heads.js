@@ -1,10 +1,8 @@
-/** The texts of the Heads page. */
-
 export const text = {
   title: 'Heads',
   sees: 'Every head of the model as a small map: rows are queries, columns are keys, and dark is a large weight. '
     + 'Choose one to read it; hold Shift to lay several over each other.',
-  whyText: 'Every head attends in its own way. Some heads attend to one fixed offset, some align source and target, '
+  why: 'Every head attends in its own way. Some heads attend to one fixed offset, some align source and target, '
     + 'and some rest on the first token. Compare heads before you interpret one of them.',
   lecture: 'Multi-head attention: several small attentions side by side, joined by one projection.',
   kind: 'Attention',

@@ -1,10 +1,8 @@
-/** The texts of the Overview page. */
-
 export const text = {
   title: 'Overview',
   sees: 'The model as stacks of parts, from the tokens below to the output above. '
     + 'Point at a part for its parameters and its operations with a text of this length.',
-  whyText: 'A Transformer is a stack of equal blocks around one residual stream. Most parameters are in the '
+  why: 'A Transformer is a stack of equal blocks around one residual stream. Most parameters are in the '
     + 'feed-forward layers and the embeddings; attention adds the cost that grows with the square of the length.',
   lecture: 'The architecture: embeddings, positions, blocks, and an output layer.',
   length: 'Tokens',

@@ -1,10 +1,8 @@
-/** The texts of the Step page. */
-
 export const text = {
   title: 'Step through one head',
   sees: 'One query of one head, from the residual stream to the residual stream, in nine steps. '
     + 'Choose a word of the sentence as the query; every number is the one that the model computed.',
-  whyText: 'Attention is a weighted mean of values. The weights come from dot products, which a scale keeps moderate, '
+  why: 'Attention is a weighted mean of values. The weights come from dot products, which a scale keeps moderate, '
     + 'a mask restricts, and a softmax turns into shares of 1.',
   lecture: 'Attention(Q, K, V) = softmax(QKᵀ / √K) V',
   attention: 'Attention',

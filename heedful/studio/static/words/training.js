@@ -1,9 +1,7 @@
-/** The texts of the Training page. */
-
 export const text = {
   title: 'Training',
   sees: 'How runs learn. Choose runs in the table; the curves of a run that trains grow as you watch.',
-  whyText: 'The training loss falls on texts that the model reads again and again. Where the validation loss rises, the model learns by heart.',
+  why: 'The training loss falls on texts that the model reads again and again. Where the validation loss rises, the model learns by heart.',
   lecture: 'Training: the warmup of the learning rate, teacher forcing, and when to stop.',
   x: 'Horizontal axis',
   axes: ['step', 'tokens', 'seconds'],

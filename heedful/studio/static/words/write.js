@@ -1,9 +1,7 @@
-/** The texts of the Write page. */
-
 export const text = {
   title: 'Write',
   sees: 'What the model makes of the text. A strong color is an unlikely token. Choose a token to see others, and one of those to branch.',
-  whyText: 'At every step, the model gives a probability to every token, and decoding picks one. Another choice changes all that follows.',
+  why: 'At every step, the model gives a probability to every token, and decoding picks one. Another choice changes all that follows.',
   lecture: 'Autoregressive models: P(y) is the product of P(token | tokens before it).',
   nothing: (can) => `This model can ${can}: it writes no text, fills no blank and labels nothing.`,
   sample: 'Sampling',
