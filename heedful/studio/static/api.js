@@ -1,24 +1,22 @@
 /**
- * Asking the studio's server: JSON, bytes as typed arrays, events.
- *
- * Errors become sentences (`sentence(error)`). Answers of GET are kept, since a trace never changes; `used()`
- * lists those of the view, and a page exported as one HTML file answers itself from them.
+ * Asking the studio's server: JSON, bytes as typed arrays, events. Answers are kept, since a trace never changes;
+ * `used()` lists those of the view, and a page exported as one HTML file answers itself from them.
  */
 import { hooks } from './html.js';
 import { words } from './words.js';
 
 const MOST = 48 * 2 ** 20; // bytes of answers that are kept
-const kept = new Map(); // key -> {json} | {buffer, shape, dtype}
+const kept = new Map(); // key -> {json, size} | {buffer, shape, dtype, size}; the most recent is last
 let weight = 0;
 let touched = new Set();
 
 const embedded = document.getElementById('recorded');
-/** @type {null | {hash: string, answers: Record<string, any>}} answers inside an exported page */
+/** {hash, answers} inside an exported page, else null. */
 export const recorded = embedded ? JSON.parse(embedded.textContent) : null;
 
 /** A failure that people may read. */
-function trouble(message, status = 0) {
-  return Object.assign(new Error(message), { status, readable: true });
+export function trouble(message) {
+  return Object.assign(new Error(message), { readable: true });
 }
 
 export function sentence(error) {
@@ -29,23 +27,24 @@ function keyOf(path, body) {
   return body === undefined ? `GET ${path}` : `POST ${path} ${JSON.stringify(body)}`;
 }
 
-function sizeOf(answer) {
-  return answer.buffer ? answer.buffer.byteLength : JSON.stringify(answer.json).length;
+function forget(key) {
+  weight -= kept.get(key)?.size ?? 0;
+  kept.delete(key);
 }
 
 function keep(key, answer) {
-  const size = sizeOf(answer);
+  const size = answer.size ?? answer.buffer?.byteLength ?? JSON.stringify(answer.json).length;
+  forget(key);
   if (size > MOST) return;
   weight += size;
-  kept.set(key, answer);
-  for (const [old, value] of kept) {
+  kept.set(key, { ...answer, size });
+  for (const old of kept.keys()) {
     if (weight <= MOST) break;
-    kept.delete(old);
-    weight -= sizeOf(value);
+    forget(old);
   }
 }
 
-/** Keep an answer that came piece by piece, for this view and its export. */
+/** Keep an answer that came piece by piece. */
 export function keepJson(key, value) {
   touched.add(key);
   keep(key, { json: value });
@@ -57,7 +56,7 @@ export function keptJson(key) {
   return (recorded ? recorded.answers[key] : kept.get(key))?.json ?? null;
 }
 
-/** Forget which answers were used, but for those that every page needs; called when a page opens. */
+/** A page opens: forget which answers were used, except those that every page needs. */
 export function turnPage() {
   touched = new Set([...touched].filter((key) => /^(GET \/api\/runs(\/\w+\/about)?|POST \/api\/trace .*)$/.test(key)));
 }
@@ -82,15 +81,14 @@ async function request(path, { body, signal, method } = {}) {
     throw trouble(words.unreachable);
   }
   if (response.ok) return response;
-  const text = await response.text();
-  let message = text;
+  let message = await response.text();
   try {
-    const { error } = JSON.parse(text);
-    message = error?.message ?? error ?? text;
+    const { error } = JSON.parse(message);
+    message = error?.message ?? error ?? message;
   } catch {
     // a plain text is its own message
   }
-  throw trouble(message || `${words.refused} (${response.status})`, response.status);
+  throw trouble(message || `${words.refused} (${response.status})`);
 }
 
 /** An answer inside an exported page. */
@@ -108,31 +106,19 @@ async function answer(path, options, read, keeps) {
   const key = keyOf(path, options.body);
   touched.add(key);
   if (recorded) return fromRecord(key);
-  if (keeps && kept.has(key)) {
-    const value = kept.get(key);
-    kept.delete(key); // the most recent goes last
-    kept.set(key, value);
-    return value;
-  }
-  const value = await read(await request(path, options));
+  const value = (keeps && kept.get(key)) || await read(await request(path, options));
   keep(key, value);
   return value;
 }
 
-/**
- * JSON of a GET, or of a POST if there is a body. `fresh` asks again although an answer is kept.
- * @param {string} path @param {{body?: any, signal?: AbortSignal, fresh?: boolean, method?: string}} options
- */
+/** JSON of a GET, or of a POST if there is a body. `fresh` asks again although an answer is kept. */
 export async function json(path, options = {}) {
   if (options.method && options.method !== 'GET') return (await request(path, options)).json();
   const read = async (response) => ({ json: await response.json() });
   return (await answer(path, options, read, !options.fresh)).json;
 }
 
-/**
- * A tensor: {data, shape}. `data` is a Uint8Array (u8) or a Float32Array (f16, f32).
- * @param {string} path @param {{signal?: AbortSignal, body?: any}} options
- */
+/** A tensor: {data, shape}. `data` is a Uint8Array (u8), an Int32Array (i32) or a Float32Array (f16, f32). */
 export async function tensor(path, options = {}) {
   const read = async (response) => ({
     buffer: await response.arrayBuffer(),
@@ -150,7 +136,6 @@ function typed(buffer, dtype) {
   return halves(new Uint16Array(buffer));
 }
 
-/** f16 as f32. */
 function halves(bits) {
   if (globalThis.Float16Array) return new Float32Array(new globalThis.Float16Array(bits.buffer));
   const out = new Float32Array(bits.length);
@@ -162,10 +147,7 @@ function halves(bits) {
   return out;
 }
 
-/**
- * Events of a server (SSE), read by fetch so that a POST can have them: yields {event, id, data}.
- * @param {string} path @param {{body?: any, signal?: AbortSignal}} options
- */
+/** The data of the server's events (SSE), read by fetch so that a POST can have them. */
 export async function* events(path, options = {}) {
   if (recorded) throw trouble(words.notRecorded);
   const response = await request(path, options);
@@ -178,8 +160,8 @@ export async function* events(path, options = {}) {
       const blocks = (rest + value).replaceAll('\r\n', '\n').split('\n\n');
       rest = blocks.pop();
       for (const block of blocks) {
-        const event = eventOf(block);
-        if (event) yield event;
+        const data = block.split('\n').flatMap((line) => /^data: ?(.*)$/.exec(line)?.slice(1) ?? []).join('\n');
+        if (data && data !== '[DONE]') yield JSON.parse(data);
       }
     }
   } finally {
@@ -187,24 +169,9 @@ export async function* events(path, options = {}) {
   }
 }
 
-function eventOf(block) {
-  const found = { event: 'message', id: '', data: null };
-  const lines = [];
-  for (const line of block.split('\n')) {
-    const [, name, value] = /^(\w+): ?(.*)$/.exec(line) ?? [];
-    if (name === 'data') lines.push(value);
-    else if (name === 'event' || name === 'id') found[name] = value;
-  }
-  if (!lines.length) return null;
-  const text = lines.join('\n');
-  found.data = text === '[DONE]' ? null : JSON.parse(text);
-  return found;
-}
-
 /**
- * What `load(signal)` answers, asked again when `deps` change and aborted when the component leaves.
- * The last value stays while the next one is on its way. `load` may be null: nothing is asked.
- * @returns {{value: any, error: string, busy: boolean}}
+ * {value, error, busy} of `load(signal)`, asked again when `deps` change. The last value stays while the next one is
+ * on its way. If `load` is null, nothing is asked.
  */
 export function useAnswer(load, deps) {
   const [state, setState] = hooks.useState({ value: null, error: '', busy: Boolean(load) });
@@ -225,7 +192,6 @@ export function useAnswer(load, deps) {
   return state;
 }
 
-/** A path with its query. */
 export function url(path, query) {
   return `${path}?${new URLSearchParams(query)}`;
 }

@@ -21,7 +21,7 @@ export function Navigation({ name, onHelp }) {
     <span class="brand">heedful <em>studio</em></span>
     <nav aria-label=${words.navigation} ref=${row}>${Object.keys(PAGES).filter((page) => !recorded || page === name).map((page) => html`<a key=${page}
       href=${format({ ...now(), page }).replace('#', '#/')} aria-current=${page === name ? 'page' : undefined}
-      onClick=${follow(page)}>${words.pages[page]}</a>`)}</nav>
+      onClick=${follow(page)}>${page[0].toUpperCase() + page.slice(1)}</a>`)}</nav>
     <span class="bar-end">
       <button class="icon" aria-label=${words.theme} data-from=${words.theme}
         onClick=${() => setTheme(theme() === 'dark' ? 'light' : 'dark')}>${dark ? '☀' : '☾'}</button>
@@ -91,7 +91,7 @@ export function InputBar({ view, text, page }) {
   </form>`;
 }
 
-/** Export by a function of take.js, which is loaded when somebody takes something along. */
+/** Export by a function of take.js, which is loaded on demand. */
 async function take(act) {
   act(await import('./take.js'));
 }

@@ -1,9 +1,6 @@
-/**
- * Work that takes long: jobs of the server, and streams of events. What came is kept like any other answer, so
- * that a page that is opened again, or exported, shows it without asking.
- */
+/** Jobs of the server, and streams of events. What came is kept, for a page that is opened again or exported. */
 import { hooks } from './html.js';
-import { events, json, keepJson, keptJson, recorded, sentence } from './api.js';
+import { events, json, keepJson, keptJson, recorded, sentence, trouble } from './api.js';
 
 const IDLE = { state: 'idle', events: [], progress: null, result: null, error: '' };
 
@@ -16,11 +13,8 @@ function next(old, data) {
 }
 
 /**
- * A job: {kind, run, ...} as POST /api/jobs takes it. It begins when start() is called, and ends with its page or
- * by stop(). A job with the same fields that is done is not done again, unless start(true) is called.
- * @param {object | null} body
- * @returns {{state: 'idle' | 'running' | 'done' | 'failed' | 'cancelled', events: object[], progress: object | null,
- *   result: any, error: string, start: (again?: boolean) => void, stop: () => void}}
+ * A job: {kind, run, ...} as POST /api/jobs takes it, or null. start() begins it; its page or stop() ends it. A job
+ * that is done is not done again, unless by start(true). Its state is idle, running, done, failed or cancelled.
  */
 export function useJob(body) {
   const key = body ? `JOB ${JSON.stringify(body)}` : '';
@@ -51,8 +45,7 @@ export function useJob(body) {
     try {
       const made = await json('/api/jobs', { body, method: 'POST', signal });
       mine.id = made.id;
-      for await (const { data } of events(`/api/jobs/${made.id}/events`, { signal })) {
-        if (!data) continue;
+      for await (const data of events(`/api/jobs/${made.id}/events`, { signal })) {
         seen = next(seen, data);
         setJob(seen);
       }
@@ -69,13 +62,10 @@ export function useJob(body) {
   return { ...job, start, stop: cancel };
 }
 
-/**
- * The events of a POST that streams, from the moment there is a body; another body ends the one before.
- * @returns {{events: object[], done: any, busy: boolean, error: string}} done: what the last event said
- */
+/** {events, done, busy, error} of a POST that streams; `done` is what the last event said. Another body ends the one before. */
 export function useStream(path, body) {
   const key = body ? `POST ${path} ${JSON.stringify(body)}` : '';
-  const [state, setState] = hooks.useState({ events: [], done: null, busy: false, error: '' });
+  const [state, setState] = hooks.useState({ events: [], done: null });
   hooks.useEffect(() => {
     const kept = key ? keptJson(key) : { events: [], done: null };
     const control = new AbortController();
@@ -83,21 +73,21 @@ export function useStream(path, body) {
     const follow = async () => {
       const seen = [];
       let done = null;
-      settle({ events: [], done, busy: true, error: '' });
+      settle({ events: [], done, busy: true });
       try {
-        for await (const { data } of events(path, { body, signal: control.signal })) {
-          if (data?.error) throw Object.assign(new Error(data.error.message), { readable: true });
-          if (data?.done) done = data.done;
-          else if (data) seen.push(data);
-          settle({ events: [...seen], done, busy: true, error: '' });
+        for await (const data of events(path, { body, signal: control.signal })) {
+          if (data.error) throw trouble(data.error.message);
+          if (data.done) done = data.done;
+          else seen.push(data);
+          settle({ events: [...seen], done, busy: true });
         }
         if (done) keepJson(key, { events: seen, done });
-        settle({ events: seen, done, busy: false, error: '' });
+        settle({ events: seen, done });
       } catch (error) {
-        settle({ events: seen, done, busy: false, error: sentence(error) });
+        settle({ events: seen, done, error: sentence(error) });
       }
     };
-    if (kept) setState({ ...kept, busy: false, error: '' });
+    if (kept) setState(kept);
     else follow();
     return () => control.abort();
   }, [key]);

@@ -1,8 +1,6 @@
 /**
- * Colors and pixels. One hue for weights (paper to ink, reversed in the dark), two for signed numbers.
- *
- * A map is one putImageData of one pixel per cell, drawn larger without smoothing. Where there are more cells
- * than device pixels, a pixel shows the largest of its cells, so that no sharp weight is lost.
+ * Colors and pixels. A map is one pixel per cell, drawn larger without smoothing. Where there are more cells than
+ * device pixels, a pixel shows the largest of its cells, so that no sharp weight is lost.
  */
 
 const STOPS = {
@@ -23,30 +21,27 @@ export const HUES = {
 
 const tables = new Map();
 
-export function rgb(hex) {
+function rgb(hex) {
   return [1, 3, 5].map((i) => Number.parseInt(hex.slice(i, i + 2), 16));
 }
 
-/** 256 colors as a flat table of bytes. @param {'weight' | 'signed'} kind @param {'light' | 'dark'} theme */
+/** 256 colors, as a flat table of bytes, for weights or signed numbers. */
 export function ramp(kind, theme) {
-  const key = `${kind} ${theme}`;
-  if (!tables.has(key)) {
-    const stops = STOPS[kind][theme].map(rgb);
-    const table = new Uint8ClampedArray(256 * 3);
-    for (let i = 0; i < 256; i += 1) {
-      const place = (i / 255) * (stops.length - 1);
+  const stops = STOPS[kind][theme];
+  if (!tables.has(stops)) {
+    tables.set(stops, Uint8ClampedArray.from({ length: 768 }, (_, i) => {
+      const place = (Math.floor(i / 3) / 255) * (stops.length - 1);
       const low = Math.min(Math.floor(place), stops.length - 2);
-      for (let c = 0; c < 3; c += 1) {
-        table[3 * i + c] = stops[low][c] + (place - low) * (stops[low + 1][c] - stops[low][c]);
-      }
-    }
-    tables.set(key, table);
+      const [from, to] = [low, low + 1].map((n) => rgb(stops[n])[i % 3]);
+      return from + (place - low) * (to - from);
+    }));
   }
-  return tables.get(key);
+  return tables.get(stops);
 }
 
-function at(table, i) {
-  return [table[3 * i], table[3 * i + 1], table[3 * i + 2]];
+/** The color at a place of a ramp. */
+export function at(table, i) {
+  return [...table.subarray(3 * i, 3 * i + 3)];
 }
 
 /** The color of a weight from 0 to 1. */
@@ -82,20 +77,11 @@ export function topOf(values) {
   return top;
 }
 
-/**
- * Weights as places in the ramp. linear: 0 to 1. root: its square root. row: each row's largest is full.
- * @param {Float32Array | Uint8Array} weights [rows, cols] @param {'linear' | 'root' | 'row'} scale
- * @param {number} one what counts as 1: 1 for weights, 255 for thumbnails
- */
+/** Weights [rows, cols] as places in the ramp; scale: linear, root, or row (its largest is full); `one` is the full weight. */
 export function places(weights, rows, cols, scale, one = 1) {
   const out = new Uint8ClampedArray(rows * cols);
   for (let r = 0; r < rows; r += 1) {
-    let top = one;
-    if (scale === 'row') {
-      top = 0;
-      for (let c = 0; c < cols; c += 1) top = Math.max(top, weights[r * cols + c]);
-      top = top || one;
-    }
+    const top = (scale === 'row' && topOf(weights.subarray(r * cols, (r + 1) * cols))) || one;
     for (let i = r * cols; i < (r + 1) * cols; i += 1) {
       const part = weights[i] / top;
       out[i] = 255 * (scale === 'root' ? Math.sqrt(part) : part);
@@ -106,27 +92,21 @@ export function places(weights, rows, cols, scale, one = 1) {
 
 /** Signed values as places in the ramp. */
 export function signedPlaces(values, top) {
-  const out = new Uint8ClampedArray(values.length);
-  for (let i = 0; i < values.length; i += 1) out[i] = 127.5 * (1 + (top ? values[i] / top : 0));
-  return out;
+  return Uint8ClampedArray.from(values, (x) => 127.5 * (1 + (top ? x / top : 0)));
 }
 
 /** Pixels of places through a ramp. */
 export function pixels(index, rows, cols, table) {
   const image = new ImageData(cols, rows);
-  const { data } = image;
   for (let i = 0; i < rows * cols; i += 1) {
-    const from = 3 * index[i];
-    data[4 * i] = table[from];
-    data[4 * i + 1] = table[from + 1];
-    data[4 * i + 2] = table[from + 2];
-    data[4 * i + 3] = 255;
+    for (let c = 0; c < 3; c += 1) image.data[4 * i + c] = table[3 * index[i] + c];
+    image.data[4 * i + 3] = 255;
   }
   return image;
 }
 
 /** Several heads over each other: the largest weight gives the strength, their hues are mixed. */
-export function overlaid(layers, rows, cols, theme) {
+function overlaid(layers, rows, cols, theme) {
   const image = new ImageData(cols, rows);
   const paper = at(ramp('weight', theme), 0);
   const hues = HUES[theme].map(rgb);
@@ -161,7 +141,7 @@ export function sized(canvas, width, height) {
 let scratch = null;
 
 /** An image as something that drawImage takes. */
-function carrier(image) {
+export function carrier(image) {
   scratch ??= document.createElement('canvas');
   Object.assign(scratch, { width: image.width, height: image.height });
   scratch.getContext('2d').putImageData(image, 0, 0);
@@ -182,13 +162,8 @@ function pooled(index, cols, view, width, height) {
   return out;
 }
 
-/**
- * Draw the cells of a view [r0, r1) x [c0, c1) into a box of a canvas.
- * @param {Uint8ClampedArray[]} layers places of one head, or of several over each other
- * @param {{rows: number, cols: number, view: {r0: number, r1: number, c0: number, c1: number},
- *          width: number, height: number, theme: 'light' | 'dark', kind?: 'weight' | 'signed'}} options
- */
-export function paintMap(canvas, layers, { rows, cols, view, width, height, theme, kind = 'weight' }) {
+/** Draw the cells of a view [r0, r1) x [c0, c1). `layers`: the places of one head, or of several over each other. */
+export function paintMap(canvas, layers, { rows, cols, view, width, height, theme, kind }) {
   const context = sized(canvas, width, height);
   const [tall, wide] = [view.r1 - view.r0, view.c1 - view.c0];
   const dense = kind === 'weight' && (wide > canvas.width || tall > canvas.height);
@@ -200,16 +175,13 @@ export function paintMap(canvas, layers, { rows, cols, view, width, height, them
   context.drawImage(carrier(image), ...from, 0, 0, width, height);
 }
 
-/**
- * Thumbnails on one canvas.
- * @param {Uint8Array} data [n, t, s] @param {{i: number, x: number, y: number}[]} boxes where each goes
- */
-export function paintThumbs(canvas, data, [t, s], boxes, { width, height, w, h, scale, theme }) {
+/** Thumbnails of [n, t, s] on one canvas; boxes {i, x, y} say where each goes. */
+export function paintThumbs(canvas, data, [t, s], { boxes, width, height, side }, scale, theme) {
   const context = sized(canvas, width, height);
   const table = ramp('weight', theme);
   context.clearRect(0, 0, width, height);
   for (const { i, x, y } of boxes) {
     const one = data.subarray(i * t * s, (i + 1) * t * s);
-    context.drawImage(carrier(pixels(places(one, t, s, scale, 255), t, s, table)), x, y, w, h);
+    context.drawImage(carrier(pixels(places(one, t, s, scale, 255), t, s, table)), x, y, side, side);
   }
 }

@@ -2,10 +2,7 @@
 import { headOf, spell } from './state.js';
 import { tensor, url } from './api.js';
 
-/**
- * The head that a page shows: that of the address if the model has it, else the most informative.
- * @returns {{which: string, layer: number, head: number}}
- */
+/** The head that a page shows: that of the address if the model has it, else the most informative. */
 export function chosenHead(state, trace, which) {
   const kinds = Object.keys(trace.kinds);
   const at = headOf(state.head);
@@ -48,10 +45,7 @@ function groups(labels, merge, hide) {
   return found;
 }
 
-/**
- * Which tokens stand together in rows and columns.
- * @param {{merge?: boolean, hide?: boolean}} options
- */
+/** Which tokens stand together in rows and columns. */
 export function axesOf(kind, { merge, hide } = {}) {
   const [down, across] = [groups(kind.down, merge, hide), groups(kind.across, merge, hide)];
   const whole = down.length === kind.down.length && across.length === kind.across.length;
@@ -82,17 +76,15 @@ export function viewOf(text) {
   return r0 >= 1 && c0 >= 1 && r1 > r0 && c1 > c0 ? { r0: r0 - 1, r1, c0: c0 - 1, c1 } : null;
 }
 
-/** Python text as a literal. */
 export function literal(text) {
   return JSON.stringify(text ?? '');
 }
 
-/** The first lines of every "show code". */
+/** The first lines of "Show code", without a trace and with one. */
 export function codeOfModel(run, more = '') {
   return `import heedful\n${more}${more && '\n'}\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`;
 }
 
-/** The same with a trace. */
 export function codeOfTrace({ run, trace, state }) {
   const target = state.target ? `, ${literal(state.target)}` : '';
   const edits = state.edits ? `, edits=${literal(state.edits)}.split(",")` : '';

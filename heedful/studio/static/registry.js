@@ -1,8 +1,4 @@
-/**
- * The pages, in the order of the navigation. A page that has no line here does not exist yet.
- * To add one: write pages/NAME.js (its contract is in main.js), and add its line. Its name is in words.js.
- */
-
+/** The pages, in the order of the navigation, by their names there. CONTRIBUTING.md says what a page exports. */
 export const PAGES = {
   overview: () => import('./pages/overview.js'),
   write: () => import('./pages/write.js'),

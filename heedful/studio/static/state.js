@@ -1,32 +1,20 @@
 /**
  * The view as one object of strings in the address: #heads?run=5f3a&text=...&head=cross.3.2
- *
- * A link with the same hash shows the same view. `page` is the part before "?". Empty values are left out.
- * Layers, heads, queries and cells are counted from 1.
+ * `page` is the part before "?". Empty values are left out. Layers, heads, queries and cells are counted from 1.
  */
 import { hooks } from './html.js';
 
-/** What stays when a person goes to another page; everything else belongs to one page. */
-export const SHARED = ['run', 'text', 'target', 'edits', 'head', 'query'];
+/** What stays when a person goes to another page. */
+const SHARED = ['run', 'text', 'target', 'edits', 'head', 'query'];
 
-/** @typedef {{page: string, run?: string, text?: string, target?: string, edits?: string, head?: string,
- *             query?: string, [name: string]: string | undefined}} State */
-
-/** @returns {State} */
 export function parse(hash) {
   const [page, ...rest] = hash.replace(/^#\/?/, '').split('?');
   return { ...Object.fromEntries(new URLSearchParams(rest.join('?'))), page };
 }
 
-/** @param {State} state */
-export function format(state) {
-  const { page, ...rest } = state;
-  const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(rest)) {
-    if (value !== undefined && value !== null && value !== '') query.set(name, String(value));
-  }
-  const text = query.toString();
-  return `#${page}${text ? `?${text}` : ''}`;
+export function format({ page, ...rest }) {
+  const query = new URLSearchParams(Object.entries(rest).filter(([, value]) => ![undefined, null, ''].includes(value))).toString();
+  return `#${page}${query && `?${query}`}`;
 }
 
 let current = parse(location.hash);
@@ -45,13 +33,12 @@ export function now() {
   return current;
 }
 
-/**
- * Change some values. `replace` leaves no entry in the history (for dragging and hovering).
- * @param {Partial<State>} patch
- */
+/** Change some values. `replace` leaves no entry in the history (for dragging and hovering). */
 export function set(patch, replace = false) {
-  const next = { ...current, ...patch };
-  const hash = format(next);
+  open(format({ ...current, ...patch }), replace);
+}
+
+function open(hash, replace) {
   if (hash === format(current)) return;
   current = parse(hash);
   history[replace ? 'replaceState' : 'pushState'](null, '', hash);
@@ -60,14 +47,10 @@ export function set(patch, replace = false) {
 
 /** Go to another page with what pages share, and a patch. */
 export function go(page, patch = {}) {
-  const kept = Object.fromEntries(SHARED.map((name) => [name, current[name]]));
-  const next = { ...kept, ...patch, page };
-  current = parse(format(next));
-  history.pushState(null, '', format(next));
-  tell();
+  open(format({ ...Object.fromEntries(SHARED.map((name) => [name, current[name]])), ...patch, page }));
 }
 
-/** The state, and a component that is drawn again when it changes. */
+/** The state; the component is drawn again when it changes. */
 export function useView() {
   const [state, setState] = hooks.useState(current);
   hooks.useEffect(() => {

@@ -1,23 +1,7 @@
-/** Every text that people see in the shell and in more than one page; each page has its own in words/. */
+/** The texts of the shell, and those that pages share; each page has its own in words/. */
 
 export const words = {
   brand: 'heedful studio',
-  pages: {
-    overview: 'Overview',
-    write: 'Write',
-    step: 'Step',
-    heads: 'Heads',
-    flow: 'Flow',
-    search: 'Search',
-    positions: 'Positions',
-    tokenizer: 'Tokenizer',
-    decode: 'Decode',
-    training: 'Training',
-    compare: 'Compare',
-    ablate: 'Ablate',
-    costs: 'Costs',
-    lab: 'Lab',
-  },
   kinds: { cross: 'cross-attention', self: 'self-attention', encoder: "the encoder's self-attention" },
   tabs: { cross: 'Cross', self: 'Self', encoder: 'Encoder' },
   navigation: 'Pages',
@@ -92,8 +76,7 @@ export const words = {
 
 /** A number for people: three significant digits, a true minus sign. */
 export function num(x, digits = 3) {
-  if (x === null || x === undefined || Number.isNaN(x)) return '–';
-  if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
+  if (!Number.isFinite(x)) return endless(x);
   if (x === 0) return '0';
   const size = Math.abs(x);
   if (size < 1e-3 || size >= 1e5) {
@@ -103,14 +86,17 @@ export function num(x, digits = 3) {
   return text.replace('-', '−');
 }
 
+function endless(x) {
+  return { [Infinity]: '∞', [-Infinity]: '−∞' }[x] ?? '–';
+}
+
 function raised(power) {
   return [...power].map((sign) => (sign === '+' ? '' : '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'['-0123456789'.indexOf(sign)])).join('');
 }
 
 /** A number with a fixed count of decimals, so that a column lines up. */
 export function fixed(x, decimals = 2) {
-  if (x === null || x === undefined || Number.isNaN(x)) return '–';
-  if (!Number.isFinite(x)) return x > 0 ? '∞' : '−∞';
+  if (!Number.isFinite(x)) return endless(x);
   const text = x.toFixed(decimals);
   return (Number(text) === 0 ? text.replace('-', '') : text).replace('-', '−');
 }
@@ -122,17 +108,8 @@ export function count(n) {
   return `${(n / size).toPrecision(3)} ${unit}`;
 }
 
-/**
- * Where a number comes from: shown when a person points at it or focuses it.
- * @param {{tensor: string, which?: string, layer?: number, head?: number, row?: number | string,
- *          column?: number | string, formula?: string}} origin
- */
-export function origin({ tensor, which, layer, head, row, column, formula }) {
-  const parts = [tensor];
-  if (which) parts.push(words.kinds[which] ?? which);
-  if (layer) parts.push(`layer ${layer}`);
-  if (head) parts.push(`head ${head}`);
-  if (row) parts.push(`row ${row}`);
-  if (column) parts.push(`column ${column}`);
-  return parts.join(', ') + (formula ? `: ${formula}` : '');
+/** Where a number comes from: shown when a person points at it or focuses it. */
+export function origin({ tensor, which, formula, ...at }) {
+  const places = ['layer', 'head', 'row', 'column'].filter((name) => at[name]).map((name) => `${name} ${at[name]}`);
+  return [tensor, words.kinds[which] ?? which, ...places].filter(Boolean).join(', ') + (formula ? `: ${formula}` : '');
 }

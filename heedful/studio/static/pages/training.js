@@ -23,7 +23,7 @@ function known(run) {
 async function pull(run, follows, signal, tell) {
   const own = known(run);
   keepJson(`CURVES ${run.id}`, own);
-  for await (const { data } of events(url(`/api/runs/${run.id}/follow`, { after: own.cursor, most: 5000 }), { signal })) {
+  for await (const data of events(url(`/api/runs/${run.id}/follow`, { after: own.cursor, most: 5000 }), { signal })) {
     Object.assign(own, data, { rows: data.anew ? data.rows : own.rows.concat(data.rows) });
     tell(['']);
     if (!follows || data.status !== 'running') return;

@@ -2,12 +2,8 @@
 import { html } from '../html.js';
 import { num } from '../words.js';
 
-/**
- * @param {{items: {name: string, value: number, low?: number, high?: number, from?: string, faint?: boolean,
- *   ghost?: number, text?: string}[], top?: number, signed?: boolean, label: string,
- *   onPick?: (i: number) => void, chosen?: number, format?: (x: number) => string}} props
- */
-export function Bars({ items, top, signed, label, onPick, chosen, format = num }) {
+/** `items`: {name, value, low, high, from, ghost, text}; low and high are an interval, ghost is a dashed frame. */
+export function Bars({ items, top, signed, label, onPick, chosen }) {
   const size = (x) => (Number.isFinite(x) ? Math.abs(x) : 0);
   const ends = items.flatMap((one) => [one.value, one.low, one.high, one.ghost]);
   const most = top ?? Math.max(1e-12, ...ends.map(size));
@@ -21,10 +17,10 @@ export function Bars({ items, top, signed, label, onPick, chosen, format = num }
           ${Number.isFinite(one.value) && html`<i class=${one.value < 0 ? 'bar minus' : 'bar'} style=${span(0, one.value)} />`}
           ${one.low !== undefined && html`<i class="interval" style=${span(one.low, one.high)} />`}
         </span>
-        <span class="bar-value">${one.text ?? format(one.value)}</span>`;
-      const kinds = `bar-row${one.faint ? ' faint' : ''}${i === chosen ? ' on' : ''}`;
+        <span class="bar-value">${one.text ?? num(one.value)}</span>`;
+      const kinds = `bar-row${i === chosen ? ' on' : ''}`;
       return html`<div role="listitem" key=${i}>${onPick
-        ? html`<button type="button" class=${kinds} data-from=${one.from} onClick=${() => onPick(i)}>${inside}</button>`
+        ? html`<button class=${kinds} data-from=${one.from} onClick=${() => onPick(i)}>${inside}</button>`
         : html`<div class=${kinds} tabindex="0" data-from=${one.from}>${inside}</div>`}</div>`;
     })}
   </div>`;

@@ -45,9 +45,8 @@ function short(x) {
 }
 
 /**
- * Faint series are neither named nor read. A band fills the space between two series. Values that are null or undefined are left out.
- * @param {{x?: number[], series: {name, values: number[], x?: number[], faint?: boolean, hue?: number, dash?: string}[],
- *   bands?: [number, number][], xName, label, height?, logY?: boolean, format?, zoom?: number[], onZoom?}} props
+ * `series`: {name, values, x, faint, hue, dash}; faint ones are neither named nor read, and values that are null or undefined
+ * are left out. `bands` fill the space between two series. `zoom`: [low, high] of x.
  */
 export function Curve({ x, series, bands = [], xName, label, height = 240, logY, format, zoom, onZoom }) {
   const frame = hooks.useRef(null);
@@ -89,7 +88,7 @@ export function Curve({ x, series, bands = [], xName, label, height = 240, logY,
     else return;
     event.preventDefault();
   };
-  return html`<figure class="curve" ref=${frame}><figcaption>${label} ${zoom && html`<button type="button" class="small" onClick=${() => onZoom(null)}>${words.wholeCurve}</button> `}
+  return html`<figure class="curve" ref=${frame}><figcaption>${label} ${zoom && html`<button class="small" onClick=${() => onZoom(null)}>${words.wholeCurve}</button> `}
     ${read.length > 1 && read.map((n) => html` <span class="swatch" style=${{ color: hue(n) }}>${series[n].dash ? '┅' : '━'} ${series[n].name}</span>`)}</figcaption>
     <svg width=${width} height=${height} tabindex="0" role="application" aria-label=${`${words.chart}: ${label}. ${words.curveKeys}`} onKeyDown=${key} onDblClick=${closer}
       onPointerMove=${(e) => setAt(across.back(e.clientX - e.currentTarget.getBoundingClientRect().left))} onPointerLeave=${() => setAt(null)}>

@@ -2,29 +2,23 @@
 import { hooks, html, useTheme } from '../html.js';
 import { tensor, url, useAnswer } from '../api.js';
 import { num, words } from '../words.js';
-import { css, rgb, sized } from '../paint.js';
+import { HUES, carrier, sized } from '../paint.js';
 
 const SIDE = 288; // CSS pixels
-const HEAT = { light: '#a8480f', dark: '#f0a06a' };
 
 /** The picture as something that drawImage takes. */
-function drawn(pixels) {
-  const [height, width, channels] = pixels.shape;
+function drawn({ data, shape: [height, width, channels] }) {
   const image = new ImageData(width, height);
   for (let i = 0; i < width * height; i += 1) {
-    for (let c = 0; c < 3; c += 1) image.data[4 * i + c] = pixels.data[channels * i + Math.min(c, channels - 1)];
+    for (let c = 0; c < 3; c += 1) image.data[4 * i + c] = data[channels * i + Math.min(c, channels - 1)];
     image.data[4 * i + 3] = 255;
   }
-  const canvas = Object.assign(document.createElement('canvas'), { width, height });
-  canvas.getContext('2d').putImageData(image, 0, 0);
-  return canvas;
+  return carrier(image);
 }
 
 /**
- * @param {{trace: object, weights: ArrayLike<number>, leading: number, word: string, marked?: number | null,
- *   onPatch?: (i: number) => void, label: string,
- *   say?: (word: string, patch: string, weight: string) => string}} props `weights` are those of one row; its first `leading` belong to
- *   tokens that are no patches. `marked` is the patch that the row is of.
+ * `weights` are those of the row of `word`; the first `leading` belong to tokens that are no patches. `marked` is the patch
+ * that the row is of, or null. say(word, patch, weight); onPatch(i).
  */
 export function Overlay({ trace, weights, leading, word, marked = null, onPatch, label, say = words.patch }) {
   const canvas = hooks.useRef(null);
@@ -42,14 +36,14 @@ export function Overlay({ trace, weights, leading, word, marked = null, onPatch,
     context.drawImage(drawn(pixels), 0, 0, SIDE, SIDE);
     shares.forEach((share, i) => {
       context.globalAlpha = 0.85 * (share / top);
-      context.fillStyle = css(rgb(HEAT[theme]));
+      context.fillStyle = HUES[theme][1];
       context.fillRect((i % grid) * cell, Math.floor(i / grid) * cell, cell, cell);
     });
     context.globalAlpha = 1;
     const frame = (i, color, width) => Object.assign(context, { strokeStyle: color, lineWidth: width })
       .strokeRect((i % grid) * cell + 1, Math.floor(i / grid) * cell + 1, cell - 2, cell - 2);
     if (marked !== null) frame(marked, theme === 'dark' ? '#fff' : '#000', 2);
-    if (at !== null) frame(at, css(rgb('#1d5a96')), 3);
+    if (at !== null) frame(at, '#1d5a96', 3);
   }, [pixels, weights, theme, marked, at, grid]);
   const under = (event) => {
     const box = canvas.current.getBoundingClientRect();

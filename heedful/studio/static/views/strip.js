@@ -5,11 +5,7 @@ import { cellStyle, signedColor, topOf, weightColor } from '../paint.js';
 
 export const FIRST = 8; // components that are shown at first
 
-/**
- * @param {{values: ArrayLike<number>, name?: string, top?: number, all?: boolean, kind?: 'signed' | 'weight',
- *   from: (i: number) => string, labels?: string[], marked?: number, onPick?: (i: number) => void,
- *   faint?: boolean, crossed?: (i: number) => boolean}} props
- */
+/** `top` has the full color; `kind`: signed or weight; from(i), crossed(i) and onPick(i) take a component. */
 export function Strip({ values, name, top, all, kind = 'signed', from, labels, marked, onPick, faint, crossed }) {
   const [at, setAt] = hooks.useState(-1);
   const theme = useTheme();
@@ -27,13 +23,11 @@ export function Strip({ values, name, top, all, kind = 'signed', from, labels, m
     event.stopPropagation();
   }
 
-  const cells = [];
-  for (let i = 0; i < shown; i += 1) {
+  const cells = Array.from({ length: shown }, (_, i) => {
     const out = crossed?.(i);
-    const kinds = ['cell', out && 'crossed', i === marked && 'marked', i === at && 'at'].filter(Boolean).join(' ');
-    cells.push(html`<span key=${i} class=${kinds} style=${out ? undefined : cellStyle(color(values[i]))}
-      data-from=${from(i)} onClick=${onPick && (() => onPick(i))}>${wide ? fixed(values[i], 2) : ''}</span>`);
-  }
+    return html`<span key=${i} class=${`cell${out ? ' crossed' : ''}${i === marked || i === at ? ' marked' : ''}`} style=${out ? undefined : cellStyle(color(values[i]))}
+      data-from=${from(i)} onClick=${onPick && (() => onPick(i))}>${wide && fixed(values[i])}</span>`;
+  });
   return html`<div class=${`strip${wide ? '' : ' thin'}${faint ? ' faint' : ''}${onPick ? ' picks' : ''}`}>
     ${name && html`<span class="strip-name">${name}</span>`}
     <div class="strip-cells" role="application" tabindex="0" aria-roledescription="vector"
@@ -42,7 +36,6 @@ export function Strip({ values, name, top, all, kind = 'signed', from, labels, m
         html`<span key=${i}>${label}</span>`)}</div>`}
       <div class="strip-row">${cells}${shown < values.length && html`<span class="more">…</span>`}</div>
     </div>
-    <span class="unseen" aria-live="polite">${at >= 0 ? `${num(values[at])}; ${from(at)}` : ''}</span>
-    ${at >= 0 && html`<span class="strip-note">${`${num(values[at])} · ${from(at)}`}</span>`}
+    <span class="strip-note" aria-live="polite">${at >= 0 && `${num(values[at])} · ${from(at)}`}</span>
   </div>`;
 }
