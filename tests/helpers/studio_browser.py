@@ -153,7 +153,7 @@ def log_in(context: Any, studio: StudioClient) -> None:
 
 def show(page: Any, name: str, studio: StudioClient | None = None, **state: str) -> None:
     """Go to a page with a state and wait until it is there. Without a studio, only the hash changes."""
-    address = f"#{name}?{urlencode(state)}"
+    address = f"#/{name}?{urlencode(state)}"
     if studio is not None:
         page.goto(f"{studio.address}/{address}")
     else:
@@ -164,6 +164,14 @@ def show(page: Any, name: str, studio: StudioClient | None = None, **state: str)
 def settle(page: Any, quiet: int = 80) -> None:
     """Wait until nothing is on its way. quiet: milliseconds, more than Preact takes between two effects."""
     page.wait_for_function(SETTLED, arg=quiet, polling=25)
+
+
+def look(page: Any, size: str, theme: str = "light") -> None:
+    """Another size of the window, or other colors, and wait until the page has followed."""
+    page.set_viewport_size(SIZES[size])
+    page.emulate_media(color_scheme=theme)
+    page.evaluate("() => { seen.changed = performance.now(); }")  # observers of sizes come a frame later
+    settle(page)
 
 
 def sentence_of(page: Any) -> str:

@@ -1,7 +1,7 @@
 """The studio by keyboard, with a screen reader, in the dark, and on a small screen."""
 
 import pytest
-from helpers.studio_browser import SIZES, settle, show, violations
+from helpers.studio_browser import SIZES, look, settle, show, violations
 
 pytestmark = pytest.mark.browser
 WIDEST = """[...document.querySelectorAll('main *')].map((one) => [one.getBoundingClientRect().right, one])
@@ -25,24 +25,20 @@ def test_axe_finds_nothing_wide_and_narrow_in_light_and_dark(demo_page):
         ("narrow", "dark", ()),
         ("narrow", "light", ("color-contrast",)),
     ):
-        demo_page.set_viewport_size(SIZES[size])
-        demo_page.emulate_media(color_scheme=theme)
-        settle(demo_page)
+        look(demo_page, size, theme)
         if broken := violations(demo_page, *rules):
             found[size, theme] = broken
     assert found == {}
 
 
 def test_nothing_scrolls_sideways_on_a_small_screen(demo_page):
-    demo_page.set_viewport_size(SIZES["narrow"])
-    settle(demo_page)
+    look(demo_page, "narrow")
     wide = demo_page.evaluate("document.documentElement.scrollWidth")
     assert wide <= SIZES["narrow"]["width"], demo_page.evaluate(WIDEST)
 
 
 def test_whatever_can_be_pressed_is_reached_by_tab_and_shows_its_focus(demo_page):
-    demo_page.set_viewport_size(SIZES["wide"])
-    settle(demo_page)
+    look(demo_page, "wide")
     assert demo_page.evaluate(UNREACHED, PRESSED) == []
     demo_page.evaluate("document.querySelector('main').focus()")
     for _ in range(6):
@@ -94,7 +90,7 @@ def test_a_text_is_entered_and_pages_are_turned_by_keyboard(studio, open_page):
     page.get_by_role("dialog").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="hidden")
-    tab_to(page, "nav a[href^='#step']")
+    tab_to(page, "nav a[href*='step?']")
     assert page.evaluate(OUTLINED)
     page.keyboard.press("Enter")
     settle(page)
