@@ -207,7 +207,8 @@ class WorkerProcess:
         if self.process is not None and self.process.stdin is not None and self.process.returncode is None:
             self.process.stdin.close()
             await self.end()
-            await asyncio.wait(self.tasks, timeout=ENDING)  # until all that it said is read
+            if self.tasks:  # they end by themselves once all that it said is read
+                await asyncio.wait(self.tasks, timeout=ENDING)
         for task in list(self.tasks):
             task.cancel()
 
@@ -217,6 +218,11 @@ class WorkerProcess:
             answered.put({"fault": {"status": 503, "message": why}})
 
     # Requests.
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a request waits for its answer, or for the model to be loaded."""
+        return bool(self.asked) or self.patient > 0
 
     async def ready(self) -> None:
         """Wait until it answers, but not for ever; refuse where it cannot be loaded."""

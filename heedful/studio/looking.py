@@ -116,7 +116,8 @@ def alignment(traces: Traces) -> Method:
             )  # fmt: skip
         pair = next((one for one in gold if one.source == told["text"]), None)
         found = aligned(seen.beside(pair), seen.chosen[0])
-        kind = traces.get(model, told, blob).trace.kinds[found["which"]]
+        kept = traces.get(model, told, blob).trace
+        kind = kept.kinds[kept.key(found["which"], 1)[0]]
         found |= {"by": given["by"], "layers": kind.layers, "heads": kind.heads}
         yield over(found | {"code": code_of_alignment(model, given, found["layer"], found["head"])})
 
@@ -212,7 +213,7 @@ def token_statistics(model: Model, given: Given, blob: bytes) -> Work:
     """What the tokenizer makes of the held-out texts of the run, or of built-in sentences."""
     target = given["target"] and model.target_tokenizer is not None
     tokenizer = model.wording.writes if target else model.wording.reads
-    if model.own and model.recipe is not None and model.kind is not Captioner:
+    if model.own and model.recipe is not None and model.kind is not Captioner and attends(model):
         samples = samples_of(model.loaded, Path(model.folder), model.recipe, count=given["count"])
         source, texts = samples.source, [one.target if target else one.text for one in samples.samples]
     else:

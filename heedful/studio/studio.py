@@ -51,6 +51,7 @@ class Studio:
     pictures: PictureFiles = field(default_factory=PictureFiles)
     curves: CurveFiles = field(default_factory=CurveFiles)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # one file of metrics is read at a time
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)  # one worker is made at a time
 
     def __post_init__(self) -> None:
         self.jobs = Jobs(self.tell)
@@ -67,11 +68,12 @@ class Studio:
     async def worker(self, id: str) -> WorkerProcess:
         """The worker of a folder. It is made here, and started by its first request."""
         folder = self.folder(id)
-        self.used[id] = time.monotonic()
-        worker = self.service.workers.get(self.names.get(id, ""))
-        if worker is None or worker.state == "stopped":
-            await self.make_room()
-            worker = self.make_worker(folder)
+        async with self.making:  # requests that come together for a model get the same worker
+            self.used[id] = time.monotonic()
+            worker = self.service.workers.get(self.names.get(id, ""))
+            if worker is None or worker.state == "stopped":
+                await self.make_room()
+                worker = self.make_worker(folder)
         return worker
 
     def make_worker(self, folder: ModelFolder) -> WorkerProcess:
@@ -88,7 +90,7 @@ class Studio:
     async def make_room(self) -> None:
         """End the worker that was not used for longest, where there are too many."""
         living = {id: name for id, name in self.names.items() if name in self.service.workers}
-        idle = [id for id, name in living.items() if not self.service.workers[name].asked]
+        idle = [id for id, name in living.items() if not self.service.workers[name].wanted]
         if len(living) >= LOADED and idle:
             oldest = min(idle, key=lambda id: self.used.get(id, 0.0))
             await self.service.workers.pop(living[oldest]).stop()

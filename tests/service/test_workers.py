@@ -171,3 +171,16 @@ def test_a_worker_says_why_a_folder_is_no_model_and_answers_while_it_loads(tmp_p
         frames = [frame.message for frame in Unpacker().feed(process.stdout.read())]
     assert frames[0]["alive"] >= 0 and str(tmp_path) in frames[1]["broken"]
     assert process.returncode == 2
+
+
+def test_a_worker_whose_tasks_have_ended_is_stopped_all_the_same(worker):
+    async def stop():
+        quick = worker("say({'ready': {'can': []}}); sys.stdin.read()")
+        await quick.ready()
+        living = list(quick.tasks)
+        quick.tasks.clear()  # as if its last words were read before anybody waits for them
+        await quick.stop()
+        assert quick.state == "stopped"
+        await asyncio.gather(*living)
+
+    asyncio.run(stop())
