@@ -1,11 +1,12 @@
 /** htm bound to Preact, and the hooks, in one place. */
 import { h, render, Fragment } from './vendor/preact.js';
-import { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useId } from './vendor/hooks.js';
+import { useState, useEffect, useLayoutEffect, useRef, useMemo, useId } from './vendor/hooks.js';
 import { htm } from './vendor/htm.js';
 
 export const html = htm.bind(h);
-export const hooks = { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useId };
+export const hooks = { useState, useEffect, useLayoutEffect, useRef, useMemo, useId };
 export const dom = { render, Fragment };
+const DARK = '(prefers-color-scheme: dark)';
 
 /** The width of an element in CSS pixels, followed as it changes. */
 export function useWidth(ref, first = 0) {
@@ -21,43 +22,44 @@ export function useWidth(ref, first = 0) {
   return width;
 }
 
+/** Keys of the whole page, but not while somebody types; `act(event)` says whether the key was its own. */
+export function useKeys(act) {
+  useEffect(() => {
+    const press = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+      if (act(event)) event.preventDefault();
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  });
+}
+
 /** "dark" or "light", followed as it changes. */
 export function useTheme() {
   const [name, setName] = useState(theme());
   useEffect(() => {
+    const control = new AbortController();
     const change = () => setName(theme());
-    const media = matchMedia('(prefers-color-scheme: dark)');
-    media.addEventListener('change', change);
-    addEventListener('studio-theme', change);
-    return () => {
-      media.removeEventListener('change', change);
-      removeEventListener('studio-theme', change);
-    };
+    matchMedia(DARK).addEventListener('change', change, control);
+    addEventListener('studio-theme', change, control);
+    return () => control.abort();
   }, []);
   return name;
 }
 
 export function theme() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  return document.documentElement.dataset.theme || (matchMedia(DARK).matches ? 'dark' : 'light');
 }
 
-/** Choose "light", "dark" or "" (as the system has it). */
+/** Choose "light" or "dark"; without a name, what was chosen before, or as the system has it. */
 export function setTheme(name) {
-  if (name) document.documentElement.dataset.theme = name;
-  else delete document.documentElement.dataset.theme;
+  let chosen = name;
   try {
-    localStorage.setItem('studio-theme', name);
+    if (name) localStorage.setItem('studio-theme', name);
+    else chosen = localStorage.getItem('studio-theme');
   } catch {
     // a page without storage forgets the choice
   }
+  if (chosen) document.documentElement.dataset.theme = chosen;
   dispatchEvent(new Event('studio-theme'));
-}
-
-export function firstTheme() {
-  try {
-    return localStorage.getItem('studio-theme') || '';
-  } catch {
-    return '';
-  }
 }

@@ -1,5 +1,5 @@
 /** The shell: navigation, input, one page, status line. CONTRIBUTING.md says what a page exports and what its `view` holds. */
-import { dom, firstTheme, hooks, html, setTheme } from './html.js';
+import { dom, hooks, html, setTheme, useKeys } from './html.js';
 import { json, recorded, turnPage, useAnswer } from './api.js';
 import { listOf, go, now, set, spell, useView } from './state.js';
 import { chosenHead } from './reading.js';
@@ -36,20 +36,12 @@ function useTrace(state, run, about, page) {
   return { ...answer, value: own ? answer.value : null, text };
 }
 
-/** Keys that work on every page: / ? and j k h l for the head. */
-function useKeys(state, trace, setHelp) {
-  hooks.useEffect(() => {
-    const key = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-      if (event.key === '?') setHelp(true);
-      else if (event.key === '/') document.getElementById('text')?.focus();
-      else if (!stepHead(event.key, state, trace)) return;
-      event.preventDefault();
-    };
-    addEventListener('keydown', key);
-    return () => removeEventListener('keydown', key);
-  });
+/** A key of every page: / ? and j k h l for the head. */
+function press({ key }, state, trace, setHelp) {
+  if (key === '?') setHelp(true);
+  else if (key === '/') document.getElementById('text')?.focus();
+  else return stepHead(key, state, trace);
+  return true;
 }
 
 function stepHead(key, state, trace) {
@@ -111,7 +103,7 @@ function App() {
   const about = asked.value?.of === run?.id ? asked.value : null;
   const traced = useTrace(state, run, about, page);
   const answer = asked.error ? { ...traced, error: asked.error } : traced;
-  useKeys(state, answer.value, setHelp);
+  useKeys((event) => press(event, state, answer.value, setHelp));
   hooks.useMemo(() => { // before the page asks for anything
     turnPage();
     shown.current = {};
@@ -136,7 +128,7 @@ function skip(event) {
   document.getElementById('page').focus();
 }
 
-setTheme(firstTheme());
+setTheme();
 if (recorded && !location.hash) history.replaceState(null, '', recorded.hash);
 dispatchEvent(new Event('hashchange'));
 if (!PAGES[now().page]) set({ page: FIRST }, true);

@@ -49,10 +49,10 @@ export function weightColor(weight, theme) {
   return at(ramp('weight', theme), Math.round(255 * Math.min(1, Math.max(0, weight || 0))));
 }
 
-/** The color of a signed number; `top` has the full color. */
-export function signedColor(value, top, theme) {
-  const place = Math.min(1, Math.max(-1, top ? value / top : 0));
-  return at(ramp('signed', theme), Math.round(127.5 * (place + 1)));
+/** The color of a number by its kind; a signed one of size `top` has the full color. */
+export function colorBy(kind, top, theme) {
+  const signed = (x) => at(ramp('signed', theme), Math.round(127.5 * (1 + Math.min(1, Math.max(-1, top ? x / top : 0)))));
+  return kind === 'weight' ? (x) => weightColor(x, theme) : signed;
 }
 
 export function css([r, g, b]) {

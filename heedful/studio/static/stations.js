@@ -202,7 +202,7 @@ function Output({ steps, all }) {
   const own = (i) => originOf(steps, 'heads')(i + shift) + (Math.floor((i + shift) / width) === steps.head - 1 ? `, ${text.thisHead}` : '');
   const strip = (name) => sublayer[name] && html`<${Strip} name=${text.names[name]} values=${sublayer[name]} all=${all} from=${originOf(steps, name)} />`;
   return html`<${Strip} name=${whole || all ? text.names.heads : words.headOnly(steps.head)} values=${joined} all=${all || whole} from=${own} />
-    ${!all && html`<p class="beside"><button type="button" class="small" onClick=${() => setWhole(!whole)}>${whole
+    ${!all && html`<p class="beside"><button class="small" onClick=${() => setWhole(!whole)}>${whole
       ? words.headOnly(steps.head) : words.allHeads(sublayer.heads.length / width)}</button></p>`}
     ${strip('out')}${sublayer.order === 'sandwich' && strip('added')}${strip('x')}
     <div class="total">${strip('sum')}</div>

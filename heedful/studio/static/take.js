@@ -97,7 +97,7 @@ export async function pageText() {
 <meta http-equiv="Content-Security-Policy" content="${policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>heedful studio</title><style>${style.replaceAll('</', '<\\/')}</style>
-<script type="application/json" id="recorded">${asJson({ hash: location.hash, theme: theme(), answers })}</script>
+<script type="application/json" id="recorded">${asJson({ hash: location.hash, answers })}</script>
 <script type="importmap">${asJson({ imports })}</script>
 </head><body><div id="studio"></div><script type="module">import 'studio/main.js';</script></body></html>
 `;

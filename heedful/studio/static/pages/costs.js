@@ -47,13 +47,13 @@ export function render({ view }) {
   const change = (name) => (to) => set({ sizes: Object.entries({ ...chosen, [name]: to }).map((pair) => pair.join(':')).join() }, true);
   const [share, up] = [costs?.pairs / costs?.flops, (n) => [n, n]];
   return html`<aside class="controls fields">${fields.map((one) => html`<${Field} key=${one.name} ...${one} onChange=${change(one.name)} />`)}
-    ${state.sizes && html`<button type="button" class="small" onClick=${() => set({ sizes: '' })}>${text.reset}</button>`}
+    ${state.sizes && html`<button class="small" onClick=${() => set({ sizes: '' })}>${text.reset}</button>`}
   </aside><section class="picture costs"><${Note} error=${answer.error} busy=${!costs && words.loading} />${costs && html`<${Parts} rows=${rows} costs=${costs} />
     <section><p><${Num} ...${crossing} /></p>
       <${Curve} height=${190} label="" xName=${text.tokens} series=${[[curve.lengths, curve.shares], [up(costs.length), [0, share]], [up(crossover), [0, 1], [4, 4]]]
         .map(([x, values, dash], i) => ({ name: text.lines[i], x, values, dash }))} /></section>`}
     ${groups.map(({ name, items, said }) => html`<section key=${name}><h2>${name}</h2><${Bars} items=${items} label=${name} /><p class="label">${said}</p></section>`)}
-    ${costs && html`<section><h2>${text.machine}</h2><p class="row-of">${jobs.map((job, i) => html`<button key=${i} type="button" class="small"
+    ${costs && html`<section><h2>${text.machine}</h2><p class="row-of">${jobs.map((job, i) => html`<button key=${i} class="small"
       onClick=${() => job.start(true)}>${text.jobs[i]}</button>`)}</p>
       <${Note} error=${jobs.map((job) => job.error).join('')} busy=${jobs.some((job) => job.state === 'running') && text.busy} />
       ${jobs.flatMap((job) => job.result?.rows ?? []).map((one) => html`<p><${Num} ...${one} /></p>`)}</section>`}</section>`;

@@ -32,7 +32,7 @@ function Play({ step, steps, set }) {
     if (!playing && step === steps) set({ step: 1 }, true);
     setPlaying(!playing);
   };
-  return html`<button type="button" class="small" hidden=${matchMedia('(prefers-reduced-motion: reduce)').matches}
+  return html`<button class="small" hidden=${matchMedia('(prefers-reduced-motion: reduce)').matches}
     onClick=${turn}>${playing ? text.pause : text.play}</button>`;
 }
 

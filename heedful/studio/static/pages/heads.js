@@ -120,10 +120,10 @@ function Large({ view, kind, heads, axes }) {
       onView=${(next) => set({ zoom: spellView(next) }, true)} />
     <div class="row-of">
       ${heads.length === 1 && html`<${Legend} scale=${scale} theme=${theme} />`}
-      ${Math.max(rows, cols) > 40 && html`<span><button type="button" class="small" onClick=${() => around(0.6)}>${text.zoomIn}</button>
-        <button type="button" class="small" onClick=${() => around(1.7)}>${text.zoomOut}</button>
-        <button type="button" class="small" disabled=${!zoom} onClick=${() => set({ zoom: '' }, true)}>${text.whole}</button></span>`}
-      <button type="button" class="small" onClick=${() => step(cell?.[0] < rows ? cell[0] : 0)}>${text.openStep}</button>
+      ${Math.max(rows, cols) > 40 && html`<span><button class="small" onClick=${() => around(0.6)}>${text.zoomIn}</button>
+        <button class="small" onClick=${() => around(1.7)}>${text.zoomOut}</button>
+        <button class="small" disabled=${!zoom} onClick=${() => set({ zoom: '' }, true)}>${text.whole}</button></span>`}
+      <button class="small" onClick=${() => step(cell?.[0] < rows ? cell[0] : 0)}>${text.openStep}</button>
     </div>
   </section>`;
 }
@@ -167,7 +167,7 @@ export function render({ view }) {
       onChange=${(on) => set({ merge: on ? '1' : '', cell: '', zoom: '' })} />
     <${Toggle} label=${text.hide} on=${hide} off=${special ? '' : text.noHide}
       onChange=${(on) => set({ hide: on ? '1' : '', cell: '', zoom: '' })} />
-    ${view.run.kind !== 'recorded' && html`<div><button type="button" class="small" disabled=${job.state === 'running' || job.state === 'done'}
+    ${view.run.kind !== 'recorded' && html`<div><button class="small" disabled=${job.state === 'running' || job.state === 'done'}
       onClick=${() => job.start()}>${text.measure}</button><${Note} error=${job.error} busy=${job.state === 'running'
         && text.measuring(job.progress)} /></div>`}
     ${labels.length > 0 && html`<div class="labels"><span class="label">${text.labels}</span><${Chips} label=${text.labels}

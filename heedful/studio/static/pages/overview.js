@@ -5,7 +5,7 @@ import { useJob } from '../job.js';
 import { intOf, spell } from '../state.js';
 import { count, words } from '../words.js';
 import { text } from '../words/overview.js';
-import { Note, Slider } from '../views/controls.js';
+import { Note, Slider, Waiting } from '../views/controls.js';
 
 export const said = text;
 const KINDS = { 'cross-attention': 'cross', attention: 'self', lookup: 'cross' };
@@ -28,7 +28,7 @@ function Box({ part, which, layer, total, go, order }) {
     <i style=${{ width: `${(100 * part.parameters) / total}%` }} />`;
   const tied = /tied|shared/.test(part.detail) ? ' tied' : '';
   return which
-    ? html`<button type="button" class=${`box${tied}`} data-from=${`${from}. ${text.step(layer)}`} onClick=${() => go('step', { head: spell({ which, layer, head: 1 }) })}>${inside}</button>`
+    ? html`<button class=${`box${tied}`} data-from=${`${from}. ${text.step(layer)}`} onClick=${() => go('step', { head: spell({ which, layer, head: 1 }) })}>${inside}</button>`
     : html`<div class=${`box${tied}`} tabindex="0" data-from=${from}>${inside}</div>`;
 }
 
@@ -43,7 +43,7 @@ function Parts({ part, drawn, kindOf, view, first = 0, ...rest }) {
   const [block, { state, set }] = [/ blocks?$/.test(part.name), view];
   const layer = intOf(state.layer, first + 1, first + part.count, first + 1);
   return html`<div class=${`group${part.count > 1 ? ' many' : ''}`}><span class="group-name">${part.name}${block && kindOf('attention') && html` <span class="layers"
-    role="group" aria-label=${words.layer}>${Array.from({ length: part.count }, (_, i) => first + i + 1).map((n) => html`<button key=${n} type="button"
+    role="group" aria-label=${words.layer}>${Array.from({ length: part.count }, (_, i) => first + i + 1).map((n) => html`<button key=${n}
     aria-pressed=${n === layer} onClick=${() => set({ layer: String(n) })}>${n}</button>`)}</span>`}</span>
     ${[...part.parts].reverse().filter((one) => one !== norms || !drawn?.norm).map((one, i) => html`<${dom.Fragment} key=${i}>${norm(after)}
       <${Parts} part=${one} drawn=${drawn} kindOf=${kindOf} view=${view} ...${rest} layer=${layer} />${norm(before)}<//>`)}</div>`;
@@ -68,7 +68,7 @@ function Checks({ run }) {
   const job = useJob({ kind: 'doctor', run: run.id });
   const found = job.events.flatMap((event) => event.check ?? []);
   return html`<section class="checks"><h2>${text.checks}</h2>
-    ${/idle|failed|cancelled/.test(job.state) && html`<button type="button" class="small" onClick=${() => job.start()}>${text.check}</button>`}
+    ${/idle|failed|cancelled/.test(job.state) && html`<button class="small" onClick=${() => job.start()}>${text.check}</button>`}
     <${Note} error=${job.error} busy=${job.state === 'running' && text.checking(found.length)} />
     <ul>${found.map((one) => html`<li key=${one.name} class=${`check ${one.verdict.replace(' ', '-')}`} tabindex="0"
       data-from=${[one.limit, one.remedy].filter(Boolean).join('. ')}><b>${one.name}</b> <em>${text.verdicts[one.verdict]}</em>
@@ -82,7 +82,7 @@ export function render({ view }) {
   const answer = useAnswer((signal) => json('/api/cost', { body, signal }), [JSON.stringify(body)]);
   const { value } = answer;
   Object.assign(shown, { code: value?.code, rows: value?.table });
-  if (!value) return html`<aside class="controls"></aside><section class="picture"><${Note} error=${answer.error} busy=${words.loading} /></section>`;
+  if (!value) return html`<${Waiting} error=${answer.error} />`;
   const { costs, drawing, lengths } = value;
   const shells = shellsOf(costs, drawing);
   return html`<aside class="controls">

@@ -1,14 +1,14 @@
 /** Step: one query of one head, from the residual stream to the residual stream, in nine stations. */
-import { hooks, html, useTheme } from '../html.js';
+import { hooks, html, useKeys, useTheme } from '../html.js';
 import { json, url, useAnswer } from '../api.js';
 import { intOf, listOf, spell } from '../state.js';
 import { words } from '../words.js';
 import { text } from '../words/step.js';
 import { chosenHead, codeOfTrace } from '../reading.js';
-import { css, signedColor, topOf, weightColor } from '../paint.js';
+import { colorBy, css, topOf } from '../paint.js';
 import { MANY, STATIONS, keysOf, products } from '../stations.js';
 import { Chips } from '../views/chips.js';
-import { Choice, Note, Pick, Slider, Toggle } from '../views/controls.js';
+import { Choice, Pick, Slider, Toggle, Waiting } from '../views/controls.js';
 import { Formula } from '../views/formula.js';
 import { FIRST } from '../views/strip.js';
 
@@ -24,8 +24,7 @@ function minis(steps, key) {
 function Mini({ values, kind }) {
   const theme = useTheme();
   const shown = (values ?? []).slice(0, 9);
-  const top = topOf(shown);
-  const color = (x) => (kind === 'weight' ? weightColor(x, theme) : signedColor(x, top, theme));
+  const color = colorBy(kind, topOf(shown), theme);
   return html`<svg width="72" height="10" viewBox="0 0 72 10" aria-hidden="true">${shown.map((x, i) => html`<rect key=${i} x=${i * 8} y="0"
     width="7.4" height="10" fill=${x === null ? 'none' : css(color(x))} class=${x === null ? 'none' : ''} />`)}</svg>`;
 }
@@ -38,21 +37,10 @@ function Rail({ steps, chosenKey, station, onStation }) {
     row.scrollLeft = here.offsetLeft - (row.clientWidth - here.clientWidth) / 2; // the page itself stays where it is
   }, [station]);
   return html`<ol class="rail" aria-label=${text.rail} ref=${rail}>${text.stations.map(([name], i) => html`<li key=${i}>
-    <button type="button" aria-current=${i === station ? 'step' : undefined} onClick=${() => onStation(i)}>
+    <button aria-current=${i === station ? 'step' : undefined} onClick=${() => onStation(i)}>
       <span class="rail-name"><b>${i + 1}</b> ${name}</span><${Mini} values=${pictures[i]} kind=${i === 6 ? 'weight' : 'signed'} /></button></li>`)}</ol>`;
 }
 
-function useSpace(next) {
-  hooks.useEffect(() => {
-    const key = (event) => {
-      if (event.key !== ' ' || /^(INPUT|SELECT|TEXTAREA|BUTTON)$/.test(event.target.tagName)) return;
-      event.preventDefault();
-      next();
-    };
-    addEventListener('keydown', key);
-    return () => removeEventListener('keydown', key);
-  });
-}
 
 /** The same query without edits, to stand behind the edited one. */
 function useBefore({ state, run, trace }, query) {
@@ -104,9 +92,9 @@ export function render({ view }) {
   const chosenKey = intOf(state.key, 1, kind.across.length, best + 1) - 1;
   const component = fits && state.component ? intOf(state.component, 1, steps.q.length, 1) - 1 : null;
   const move = (i) => set({ step: String(Math.min(STATIONS.length, Math.max(1, i + 1))) });
-  useSpace(() => move((station + 1) % STATIONS.length));
+  useKeys((event) => event.key === ' ' && event.target.tagName !== 'BUTTON' && (move((station + 1) % STATIONS.length), true));
   Object.assign(shown, { steps: fits ? steps : null, at, query });
-  if (!fits) return html`<aside class="controls"></aside><section class="picture"><${Note} error=${answer.error} busy=${words.loading} /></section>`;
+  if (!fits) return html`<${Waiting} error=${answer.error} />`;
   const Station = STATIONS[station];
   const [, name, formula, sentence] = text.stations[station];
   const shownKeys = keysOf(steps, state.keys === '1');
@@ -120,8 +108,8 @@ export function render({ view }) {
       <${Rail} steps=${steps} chosenKey=${chosenKey} station=${station} onStation=${move} />
       <div class="station">
         <header><div><h2>${station + 1}. ${name}</h2><${Formula}>${formula}<//></div>
-          <span class="turn"><button type="button" class="small" disabled=${station === 0} onClick=${() => move(station - 1)}>${text.back}</button>
-          <button type="button" class="primary" disabled=${station === STATIONS.length - 1} onClick=${() => move(station + 1)}>${text.next}</button></span></header>
+          <span class="turn"><button class="small" disabled=${station === 0} onClick=${() => move(station - 1)}>${text.back}</button>
+          <button class="primary" disabled=${station === STATIONS.length - 1} onClick=${() => move(station + 1)}>${text.next}</button></span></header>
         <p class="sees"><${Formula} plain>${sentence}<//></p>
         ${shownKeys.length < steps.keys.length && html`<p class="label">${text.largestKeys(shownKeys.length, steps.keys.length)}</p>`}
         <div class="numbers" key=${station}><${Station} ...${props} /></div>

@@ -91,7 +91,7 @@ export function render({ view }) {
   Object.assign(view.shown, { chosen, charts, by });
   const last = chosen.at(-1);
   const shows = job && (job.state === 'running' || ids.includes(job.run));
-  const button = (name, act) => html`<button type="button" class="small" onClick=${act}>${name}</button>`;
+  const button = (name, act) => html`<button class="small" onClick=${act}>${name}</button>`;
   const send = (order) => json(`/api/runs/${last.id}/${order}`, { method: 'POST', body: {} }).then(({ pid }) => tell([text.told(pid)]), (e) => tell([sentence(e)]));
   const cells = (run) => [run.name, run.task, run.status === 'running' ? html`<b>${text.live}</b>` : run.status ?? '–',
     run.last.step ? count(run.last.step) : '–', num(run.last.loss, 4), num(run.best?.loss, 4)];

@@ -53,7 +53,7 @@ function Branch({ n, name, given, view, open, onKnown, onBranch }) {
   return html`<div class="row-of"><${Chips} label=${text.branch(n)} items=${items} onPick=${(i) => set({ row: n, token: i + 1 === at ? '' : i + 1 })} />
       <${Num} value=${tokens.reduce((sum, one) => sum + one.log_probability, 0)} from=${text.total(tokens.length)} />
       ${name === TARGET && html`<span class="label">${words.target}</span>`}
-      ${n > 1 && html`<button type="button" class="small" aria-label=${text.remove} onClick=${() => onBranch()}>×</button>`}</div>
+      ${n > 1 && html`<button class="small" aria-label=${text.remove} onClick=${() => onBranch()}>×</button>`}</div>
     <${Note} error=${stream.error} busy=${stream.busy && !tokens.length && words.loading} />
     ${chosen && html`<div class="instead"><h2>${text.instead(chosen.text)}</h2><${Bars} label=${text.instead(chosen.text)} top=${1}
       items=${chosen.top.map(([, label, log], i) => ({ name: label, value: Math.exp(log), from: say(log, i + 1) }))}

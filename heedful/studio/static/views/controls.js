@@ -1,22 +1,15 @@
-/** Small controls: a choice of one, a switch, a list to pick from, a number with its origin, a menu. */
+/** Small controls. `onChange` takes the new value. */
 import { html, hooks } from '../html.js';
-import { num } from '../words.js';
+import { num, words } from '../words.js';
 
-/**
- * One of a few, as radio buttons in a row.
- * @param {{label: string, value: string, options: [string, string][], onChange: (value: string) => void}} props
- */
-export function Choice({ label, value, options, onChange, hideLabel }) {
+/** One of a few, as radio buttons in a row. `options`: [value, name, where it comes from]. */
+export function Choice({ label, value, options, onChange }) {
   const name = hooks.useId();
   return html`<fieldset class="choice">
-    <legend class=${hideLabel ? 'unseen' : ''}>${label}</legend>
+    <legend>${label}</legend>
     <div class="segments">
-      ${options.map(
-        ([key, text, from]) => html`<label class=${key === value ? 'on' : ''} data-from=${from} key=${key}>
-          <input type="radio" name=${name} value=${key} checked=${key === value} onChange=${() => onChange(key)} />
-          <span>${text}</span>
-        </label>`,
-      )}
+      ${options.map(([key, text, from]) => html`<label class=${key === value ? 'on' : ''} data-from=${from} key=${key}>
+        <input type="radio" name=${name} value=${key} checked=${key === value} onChange=${() => onChange(key)} /><span>${text}</span></label>`)}
     </div>
   </fieldset>`;
 }
@@ -29,10 +22,10 @@ export function Toggle({ label, on, onChange, off }) {
   </label>`;
 }
 
-/** One of many, as a list. @param {{options: [string, string][]}} props */
-export function Pick({ label, value, options, onChange, hideLabel }) {
+/** One of many, as a list. `options`: [value, name]. */
+export function Pick({ label, value, options, onChange }) {
   return html`<label class="pick">
-    <span class=${hideLabel ? 'unseen' : ''}>${label}</span>
+    <span>${label}</span>
     <select value=${value} onChange=${(e) => onChange(e.target.value)}>
       ${options.map(([key, text]) => html`<option value=${key} selected=${key === value} key=${key}>${text}</option>`)}
     </select>
@@ -53,34 +46,34 @@ export function Num({ value, from, digits = 3, text }) {
   return html`<span class="num" tabindex="0" data-from=${from}>${text ?? num(value, digits)}</span>`;
 }
 
-/** A button that opens a small list of buttons. @param {{items: [string, () => void][]}} props */
+/** A button that opens a small list of buttons. `items`: [name, act]. */
 export function Menu({ label, items }) {
   const [open, setOpen] = hooks.useState(false);
   const ref = hooks.useRef(null);
   hooks.useEffect(() => {
     if (!open) return undefined;
+    const control = new AbortController();
     const close = (event) => {
-      if (event.key === 'Escape' || (event.type === 'pointerdown' && !ref.current?.contains(event.target))) {
-        setOpen(false);
-      }
+      if (event.key === 'Escape' || (event.type === 'pointerdown' && !ref.current?.contains(event.target))) setOpen(false);
     };
-    document.addEventListener('pointerdown', close);
-    document.addEventListener('keydown', close);
-    return () => {
-      document.removeEventListener('pointerdown', close);
-      document.removeEventListener('keydown', close);
-    };
+    for (const name of ['pointerdown', 'keydown']) document.addEventListener(name, close, control);
+    return () => control.abort();
   }, [open]);
   const choose = (act) => () => {
     setOpen(false);
     act();
   };
   return html`<span class="menu" ref=${ref}>
-    <button type="button" aria-expanded=${open} onClick=${() => setOpen(!open)}>${label}</button>
+    <button aria-expanded=${open} onClick=${() => setOpen(!open)}>${label}</button>
     ${open && html`<span class="menu-items">
-      ${items.map(([text, act]) => html`<button type="button" key=${text} onClick=${choose(act)}>${text}</button>`)}
+      ${items.map(([text, act]) => html`<button key=${text} onClick=${choose(act)}>${text}</button>`)}
     </span>`}
   </span>`;
+}
+
+/** The controls and the picture of a page while its numbers are on their way, or what went wrong. */
+export function Waiting({ error }) {
+  return html`<aside class="controls"></aside><section class="picture"><${Note} error=${error} busy=${words.loading} /></section>`;
 }
 
 /** What is on its way, or what went wrong. */

@@ -1,13 +1,7 @@
-/**
- * A heat map of a matrix: pointer and arrow keys read a cell, wheel and + - 0 zoom, dragging pans.
- *
- *   <HeatMap layers=${[weights]} rows cols down across scale="root" say=${(r, c) => text} />
- *
- * Rows and columns are counted from 0 here; people see them from 1.
- */
+/** A heat map of a matrix: pointer and arrow keys read a cell, wheel and + - 0 zoom, dragging pans. Cells are counted from 0. */
 import { html, hooks, useWidth, useTheme } from '../html.js';
 import { fixed, words } from '../words.js';
-import { css, inkOn, paintMap, places, ramp, signedPlaces, sized, topOf } from '../paint.js';
+import { at, css, inkOn, paintMap, places, ramp, signedPlaces, sized, topOf } from '../paint.js';
 
 const ROOMY = 200; // tokens from which a map can be zoomed
 const TALLEST = 640; // CSS pixels
@@ -22,80 +16,68 @@ export function textWidth(text, size = FONT) {
   return ruler.measureText(text).width;
 }
 
-function widest(labels, size) {
+function widest(labels) {
   const longest = [...labels].sort((a, b) => b.length - a.length).slice(0, 12);
-  return Math.max(0, ...longest.map((label) => textWidth(label, size)));
+  return Math.max(0, ...longest.map((label) => textWidth(label)));
 }
 
 /** Where everything goes, in CSS pixels. */
-export function layout({ width, rows, cols, down, across, view, cell = 42, tall: tallest = cell }) {
-  const left = Math.ceil(Math.min(width * 0.26, 150, widest(down, FONT) + 10));
+function layout({ width, rows, cols, down, across, view, cell = 42, tall: tallest = cell }) {
+  const left = Math.ceil(Math.min(width * 0.26, 150, widest(down) + 10));
   const room = Math.max(40, width - left - 14);
   const side = Math.min(cell, room / cols, Math.max(TALLEST / rows, 0.4));
   const w = Math.max(24, Math.floor(side * cols));
   const h = Math.max(24, Math.min(TALLEST, Math.floor(Math.min(side, tallest) * rows)));
   const wide = w / (view.c1 - view.c0);
   const tall = h / (view.r1 - view.r0);
-  const turned = widest(across, FONT) > wide - 4;
-  const top = Math.ceil(turned ? Math.min(110, widest(across, FONT) * 0.72 + 14) : 20);
-  return { left, top, w, h, wide, tall, turned, right: turned ? Math.min(60, width - left - w) : 0 };
+  const turned = widest(across) > wide - 4;
+  const top = Math.ceil(turned ? Math.min(110, widest(across) * 0.72 + 14) : 20);
+  const [x, y] = [(c) => left + (c - view.c0 + 0.5) * wide, (r) => top + (r - view.r0 + 0.5) * tall]; // the middle of a cell
+  return { left, top, w, h, wide, tall, turned, x, y, right: turned ? Math.min(60, width - left - w) : 2 };
 }
 
-function cut(text, room, size) {
-  if (textWidth(text, size) <= room) return text;
+function cut(text, room) {
+  if (textWidth(text) <= room) return text;
   let end = text.length;
-  while (end > 1 && textWidth(`${text.slice(0, end)}…`, size) > room) end -= 1;
+  while (end > 1 && textWidth(`${text.slice(0, end)}…`) > room) end -= 1;
   return `${text.slice(0, end)}…`;
+}
+
+/** Numbers from `low` on, below `high`: all, or every few so that labels of `room` pixels fit. */
+function every(low, high, size, room) {
+  const step = size >= 12 ? 1 : Math.ceil(room / size);
+  const first = Math.ceil(low / step) * step;
+  return Array.from({ length: Math.max(0, Math.ceil((high - first) / step)) }, (_, n) => first + n * step);
 }
 
 /** Words of rows and columns, as many as fit. */
 function Labels({ box, down, across, view }) {
-  const every = (room, size) => (size >= 12 ? 1 : Math.ceil(room / size)); // all labels, or some with air between
-  const [down1, across1] = [every(17, box.tall), every(22, box.wide)];
-  const rows = [];
-  for (let r = Math.ceil(view.r0 / down1) * down1; r < view.r1; r += down1) {
-    const y = box.top + (r - view.r0 + 0.5) * box.tall;
-    rows.push(html`<text key=${r} x=${box.left - 7} y=${y} class="row" dominant-baseline="central">
-      ${cut(down[r], box.left - 8)}</text>`);
-  }
-  const cols = [];
-  for (let c = Math.ceil(view.c0 / across1) * across1; c < view.c1; c += across1) {
-    const x = box.left + (c - view.c0 + 0.5) * box.wide;
-    const y = box.top - 6;
-    cols.push(html`<text key=${c} x=${x} y=${y} class=${box.turned ? 'turned' : 'column'}
-      transform=${box.turned ? `rotate(-45 ${x} ${y})` : undefined}>${cut(across[c], 130)}</text>`);
-  }
-  return html`<g>${rows}</g><g>${cols}</g>`;
+  const y = box.top - 6;
+  return html`<g>${every(view.r0, view.r1, box.tall, 17).map((r) => html`<text key=${r} x=${box.left - 7} y=${box.y(r)} class="row"
+      dominant-baseline="central">${cut(down[r], box.left - 8)}</text>`)}</g>
+    <g>${every(view.c0, view.c1, box.wide, 22).map((c) => html`<text key=${c} x=${box.x(c)} y=${y} class=${box.turned ? 'turned' : 'column'}
+      transform=${box.turned ? `rotate(-45 ${box.x(c)} ${y})` : undefined}>${cut(across[c], 130)}</text>`)}</g>`;
 }
 
 /** The number or the text in each cell, where there is room to read it. */
 function Numbers({ box, values, index, cols, view, table, tokens, strong }) {
   if (box.wide < (tokens ? 24 : 32) || box.tall < 17 || (view.r1 - view.r0) * (view.c1 - view.c0) > 400) return null;
-  const texts = [];
-  for (let r = view.r0; r < view.r1; r += 1) {
-    for (let c = view.c0; c < view.c1; c += 1) {
-      const i = r * cols + c;
-      const color = [0, 1, 2].map((n) => table[3 * index[i] + n]);
-      const x = box.left + (c - view.c0 + 0.5) * box.wide;
-      const y = box.top + (r - view.r0 + 0.5) * box.tall;
-      const text = tokens ? cut(tokens[i], box.wide - 4) : fixed(values[i], 2).replace(/^(−?)0\./, '$1.');
-      if (text === '.00') continue;
-      texts.push(html`<text key=${i} x=${x} y=${y} class=${`value${tokens ? ' token' : ''}${strong?.(i) ? ' same' : ''}`} style=${{ fill: inkOn(color) }}
-        dominant-baseline="central">${text}</text>`);
-    }
-  }
-  return html`<g>${texts}</g>`;
+  const cell = (r, c) => {
+    const i = r * cols + c;
+    const text = tokens ? cut(tokens[i], box.wide - 4) : fixed(values[i]).replace(/^(−?)0\./, '$1.');
+    return text !== '.00' && html`<text key=${i} x=${box.x(c)} y=${box.y(r)} class=${`value${tokens ? ' token' : ''}${strong?.(i) ? ' same' : ''}`}
+      style=${{ fill: inkOn(at(table, index[i])) }} dominant-baseline="central">${text}</text>`;
+  };
+  return html`<g>${every(view.r0, view.r1, 12).map((r) => every(view.c0, view.c1, 12).map((c) => cell(r, c)))}</g>`;
 }
 
 /** Cross out what the mask forbids. */
-function hatch(canvas, box, { allowed, rows, cols, view }, color) {
-  const context = canvas.getContext('2d');
-  context.strokeStyle = color;
-  context.lineWidth = 0.8;
+function hatch(canvas, box, { allowed, cols, view }, color) {
   if (box.wide < 3 || box.tall < 3) return;
+  const context = Object.assign(canvas.getContext('2d'), { strokeStyle: color, lineWidth: 0.8 });
   context.beginPath();
-  for (let r = view.r0; r < Math.min(view.r1, rows); r += 1) {
-    for (let c = view.c0; c < Math.min(view.c1, cols); c += 1) {
+  for (let r = view.r0; r < view.r1; r += 1) {
+    for (let c = view.c0; c < view.c1; c += 1) {
       if (allowed[r * cols + c]) continue;
       const [x, y] = [(c - view.c0) * box.wide, (r - view.r0) * box.tall];
       context.moveTo(x, y + box.tall);
@@ -106,16 +88,15 @@ function hatch(canvas, box, { allowed, rows, cols, view }, color) {
 }
 
 /** The cell under the pointer: its row and column, and a frame. */
-function point(canvas, box, view, at, colors) {
+function point(canvas, box, view, cell, dark) {
   const context = sized(canvas, box.w, box.h);
   context.clearRect(0, 0, box.w, box.h);
-  if (!at) return;
-  const [x, y] = [(at[1] - view.c0) * box.wide, (at[0] - view.r0) * box.tall];
-  context.fillStyle = colors.band;
+  if (!cell) return;
+  const [x, y] = [(cell[1] - view.c0) * box.wide, (cell[0] - view.r0) * box.tall];
+  context.fillStyle = dark ? 'rgb(255 255 255 / 9%)' : 'rgb(20 30 50 / 7%)';
   context.fillRect(0, y, box.w, box.tall);
   context.fillRect(x, 0, box.wide, box.h);
-  context.strokeStyle = colors.frame;
-  context.lineWidth = 2;
+  Object.assign(context, { strokeStyle: dark ? '#ffd479' : '#b3540e', lineWidth: 2 });
   context.strokeRect(x - 1, y - 1, Math.max(4, box.wide + 2), Math.max(4, box.tall + 2));
 }
 
@@ -136,11 +117,9 @@ export function zoomed(view, factor, [r, c], rows, cols) {
 }
 
 /**
- * @param {{layers: Float32Array[], rows: number, cols: number, down: string[], across: string[], label: string,
- *   scale?: 'linear' | 'root' | 'row', kind?: 'weight' | 'signed', allowed?: Uint8Array, cell?: number[],
- *   side?: number, say: (r: number, c: number) => string, onCell?: (r: number, c: number) => void,
- *   onOpen?: (r: number, c: number) => void, onRow?: (r: number | null) => void, view?: object, onView?: (view: object | null) => void,
- *   tall?: number, tokens?: string[], strong?: (i: number) => boolean}} props `side` and `tall` bound a cell; `tokens` stand in cells.
+ * `layers`: one matrix or several over each other, [rows, cols] each; `allowed` is 0 where a cell is crossed out. `scale`: linear,
+ * root or row; `kind`: weight or signed; `side` and `tall` bound a cell; `tokens` stand in cells, bold where strong(i).
+ * `cell` is chosen, and `view` {r0, r1, c0, c1} is shown. say(r, c), onCell(r, c), onOpen(r, c), onRow(r or null), onView(view or null).
  */
 export function HeatMap(props) {
   const { layers, rows, cols, down, across, label, scale = 'linear', kind = 'weight', allowed, say } = props;
@@ -149,7 +128,7 @@ export function HeatMap(props) {
   const view = props.view && props.view.r1 <= rows && props.view.c1 <= cols ? props.view : whole;
   const frame = hooks.useRef(null);
   const [canvas, over, readout] = [hooks.useRef(null), hooks.useRef(null), hooks.useRef(null)];
-  const live = hooks.useRef({ at: null, due: 0, drag: null });
+  const live = hooks.useRef({ cell: null, due: 0, drag: null });
   const width = useWidth(frame);
   const theme = useTheme();
   const index = hooks.useMemo(
@@ -157,12 +136,11 @@ export function HeatMap(props) {
     [layers, kind, rows, cols, scale],
   );
   const box = width ? layout({ width, rows, cols, down, across, view, cell: side, tall }) : null;
-  const large = Math.max(rows, cols) > ROOMY;
 
   hooks.useLayoutEffect(() => {
     if (!box) return;
     paintMap(canvas.current, index, { rows, cols, view, width: box.w, height: box.h, theme, kind });
-    if (allowed) hatch(canvas.current, box, { allowed, rows, cols, view }, theme === 'dark' ? '#8b8880' : '#a39d90');
+    if (allowed) hatch(canvas.current, box, { allowed, cols, view }, theme === 'dark' ? '#8b8880' : '#a39d90');
     draw();
   });
 
@@ -170,18 +148,15 @@ export function HeatMap(props) {
     const now = live.current;
     now.due = 0;
     if (!over.current || !box) return;
-    const colors = theme === 'dark'
-      ? { band: 'rgb(255 255 255 / 9%)', frame: '#ffd479' }
-      : { band: 'rgb(20 30 50 / 7%)', frame: '#b3540e' };
-    const at = now.at ?? cell ?? null;
-    point(over.current, box, view, at, colors);
-    const text = at && at[0] < rows && at[1] < cols ? say(at[0], at[1]) : words.keyboard;
+    const [r, c] = now.cell ?? cell ?? [];
+    point(over.current, box, view, now.cell ?? cell, theme === 'dark');
+    const text = r < rows && c < cols ? say(r, c) : words.keyboard;
     if (readout.current.firstChild?.data !== text) readout.current.textContent = text;
   }
 
-  function look(at) {
-    if (at?.[0] !== live.current.at?.[0]) props.onRow?.(at ? at[0] : null);
-    live.current.at = at;
+  function look(to) {
+    if (to?.[0] !== live.current.cell?.[0]) props.onRow?.(to ? to[0] : null);
+    live.current.cell = to;
     if (!live.current.due) live.current.due = requestAnimationFrame(draw);
   }
 
@@ -193,8 +168,7 @@ export function HeatMap(props) {
   }
 
   function change(next) {
-    const full = next.r1 - next.r0 >= rows && next.c1 - next.c0 >= cols;
-    onView?.(full ? null : next);
+    onView?.(next.r1 - next.r0 >= rows && next.c1 - next.c0 >= cols ? null : next);
   }
 
   function move(event) {
@@ -203,11 +177,12 @@ export function HeatMap(props) {
       look(under(event));
       return;
     }
-    const [dr, dc] = [(event.clientY - drag.y) / box.tall, (event.clientX - drag.x) / box.wide];
-    if (Math.abs(event.clientX - drag.x) + Math.abs(event.clientY - drag.y) > 5) drag.moved = true;
-    const r0 = within(Math.round(drag.view.r0 - dr), 0, rows - (view.r1 - view.r0));
-    const c0 = within(Math.round(drag.view.c0 - dc), 0, cols - (view.c1 - view.c0));
-    if (drag.moved) change({ r0, c0, r1: r0 + view.r1 - view.r0, c1: c0 + view.c1 - view.c0 });
+    const [x, y] = [event.clientX - drag.x, event.clientY - drag.y];
+    if (Math.abs(x) + Math.abs(y) > 5) drag.moved = true;
+    const [high, wide] = [view.r1 - view.r0, view.c1 - view.c0];
+    const r0 = within(Math.round(drag.view.r0 - y / box.tall), 0, rows - high);
+    const c0 = within(Math.round(drag.view.c0 - x / box.wide), 0, cols - wide);
+    if (drag.moved) change({ r0, c0, r1: r0 + high, c1: c0 + wide });
   }
 
   function press(event) {
@@ -224,13 +199,13 @@ export function HeatMap(props) {
   }
 
   function wheel(event) {
-    if (!onView || !large) return;
+    if (!onView || Math.max(rows, cols) <= ROOMY) return;
     event.preventDefault();
     change(zoomed(view, event.deltaY > 0 ? 1.25 : 0.8, under(event), rows, cols));
   }
 
   function key(event) {
-    const [r, c] = live.current.at ?? cell ?? [view.r0, view.c0];
+    const [r, c] = live.current.cell ?? cell ?? [view.r0, view.c0];
     const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const zooms = { '+': 0.7, '=': 0.7, '-': 1.4 };
     if (steps[event.key]) {
@@ -251,18 +226,17 @@ export function HeatMap(props) {
   });
   hooks.useEffect(() => () => cancelAnimationFrame(live.current.due), []);
 
-  const size = box && { width: box.left + box.w + Math.max(box.right, 2), height: box.top + box.h + 2 };
+  const [place, size] = box ? [{ left: `${box.left}px`, top: `${box.top}px` }, { width: box.left + box.w + box.right, height: box.top + box.h + 2 }] : [];
   return html`<div class="map" ref=${frame}>
     ${box && html`<div class="map-box" style=${{ width: `${size.width}px`, height: `${size.height}px` }}>
-      <canvas ref=${canvas} class="map-cells" style=${{ left: `${box.left}px`, top: `${box.top}px` }} />
+      <canvas ref=${canvas} class="map-cells" style=${place} />
       <svg width=${size.width} height=${size.height} class="map-labels" aria-hidden="true">
         <rect x=${box.left - 0.5} y=${box.top - 0.5} width=${box.w + 1} height=${box.h + 1} class="frame" />
-        <${Labels} box=${box} down=${down} across=${across} view=${view} />
-        ${layers.length === 1 && html`<${Numbers} box=${box} values=${layers[0]} index=${index[0]} cols=${cols}
-          view=${view} table=${ramp(kind, theme)} tokens=${tokens} strong=${strong} />`}
+        <${Labels} ...${{ box, down, across, view }} />
+        ${layers.length === 1 && html`<${Numbers} ...${{ box, cols, view, tokens, strong }} values=${layers[0]} index=${index[0]} table=${ramp(kind, theme)} />`}
       </svg>
       <canvas ref=${over} class="map-over" role="application" aria-roledescription="heat map" tabindex="0"
-        aria-label=${`${label}. ${words.keyboard}`} style=${{ left: `${box.left}px`, top: `${box.top}px` }}
+        aria-label=${`${label}. ${words.keyboard}`} style=${place}
         onPointerMove=${move} onPointerLeave=${() => look(null)} onPointerDown=${press} onPointerUp=${release}
         onDblClick=${(e) => onOpen?.(...under(e))} onKeyDown=${key} onBlur=${() => look(null)} />
     </div>`}
@@ -273,12 +247,8 @@ export function HeatMap(props) {
 /** The scale of the colors, as a strip from its least to its most. */
 export function Legend({ scale, kind = 'weight', theme, top = 1 }) {
   const table = ramp(kind, theme);
-  const stops = [...Array(32).keys()].map((n) => {
-    const part = n / 31;
-    const i = Math.round(255 * (kind === 'weight' && scale === 'root' ? Math.sqrt(part) : part));
-    return html`<rect key=${n} x=${n * 5} y="0" width="5.3" height="10"
-      fill=${css([table[3 * i], table[3 * i + 1], table[3 * i + 2]])} />`;
-  });
+  const stops = [...Array(32).keys()].map((n) => html`<rect key=${n} x=${n * 5} y="0" width="5.3" height="10"
+    fill=${css(at(table, Math.round(255 * (scale === 'root' ? Math.sqrt(n / 31) : n / 31))))} />`);
   const [low, high] = kind === 'signed' ? [`−${top}`, `+${top}`] : ['0', scale === 'row' ? 'largest of row' : `${top}`];
   return html`<span class="legend"><span>${low}</span>
     <svg width="160" height="10" aria-hidden="true">${stops}</svg><span>${high}</span></span>`;

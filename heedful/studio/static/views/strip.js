@@ -1,7 +1,7 @@
 /** A vector as a strip of signed cells: orange is negative, blue is positive, and the number is in the cell. */
 import { html, hooks, useTheme } from '../html.js';
 import { fixed, num, words } from '../words.js';
-import { cellStyle, signedColor, topOf, weightColor } from '../paint.js';
+import { cellStyle, colorBy, topOf } from '../paint.js';
 
 export const FIRST = 8; // components that are shown at first
 
@@ -10,9 +10,8 @@ export function Strip({ values, name, top, all, kind = 'signed', from, labels, m
   const [at, setAt] = hooks.useState(-1);
   const theme = useTheme();
   const shown = all ? values.length : Math.min(FIRST, values.length);
-  const most = top ?? topOf(values);
   const wide = shown <= 16;
-  const color = (x) => (kind === 'weight' ? weightColor(x, theme) : signedColor(x, most, theme));
+  const color = colorBy(kind, top ?? topOf(values), theme);
 
   function key(event) {
     const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -shown, End: shown };
