@@ -1,5 +1,5 @@
 /** What stands around a page: navigation, the input, the buttons, the help. */
-import { hooks, html, setTheme, theme, useTheme } from './html.js';
+import { hooks, html, setTheme, useTheme } from './html.js';
 import { json, recorded, sentence } from './api.js';
 import { format, go, now } from './state.js';
 import { count, words } from './words.js';
@@ -19,13 +19,12 @@ export function Navigation({ name, onHelp }) {
   };
   return html`<header class="topbar">
     <span class="brand">heedful <em>studio</em></span>
-    <nav aria-label=${words.navigation} ref=${row}>${Object.keys(PAGES).filter((page) => !recorded || page === name).map((page) => html`<a key=${page}
+    <nav aria-label=${words.navigation} ref=${row}>${(recorded ? [name] : Object.keys(PAGES)).map((page) => html`<a key=${page}
       href=${format({ ...now(), page }).replace('#', '#/')} aria-current=${page === name ? 'page' : undefined}
       onClick=${follow(page)}>${page[0].toUpperCase() + page.slice(1)}</a>`)}</nav>
     <span class="bar-end">
-      <button class="icon" aria-label=${words.theme} data-from=${words.theme}
-        onClick=${() => setTheme(theme() === 'dark' ? 'light' : 'dark')}>${dark ? '☀' : '☾'}</button>
-      <button class="icon" aria-label=${words.help} data-from=${words.help} onClick=${onHelp}>?</button>
+      ${[[words.theme, dark ? '☀' : '☾', () => setTheme(dark ? 'light' : 'dark')], [words.help, '?', onHelp]].map(([label, sign, act]) => html`<button
+        key=${label} class="icon" aria-label=${label} data-from=${label} onClick=${act}>${sign}</button>`)}
     </span>
   </header>`;
 }
@@ -37,13 +36,18 @@ function named(run) {
 
 /** Train the demo, and watch it. */
 export function trainDemo(fail) {
-  json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => go('training', { chosen: run }), (error) => fail(sentence(error)));
+  json('/api/jobs', { body: { kind: 'demo' }, method: 'POST' }).then(({ run }) => go('training', { chosen: run }), (e) => fail(sentence(e)));
+}
+
+/** A button of the form that does not send it. */
+function linked(name, act) {
+  return html`<button type="button" class="link" onClick=${act}>${name}</button>`;
 }
 
 /** The recorded example, and a way to a model of one's own. */
 function Example() {
   const [note, setNote] = hooks.useState('');
-  return html`<span class="edits" role="status">${words.example} ${note || html`<button type="button" class="link" onClick=${() => trainDemo(setNote)}>${words.trainDemo}</button>`}</span>`;
+  return html`<span class="edits" role="status">${words.example} ${note || linked(words.trainDemo, () => trainDemo(setNote))}</span>`;
 }
 
 /** A picture of one's own, kept by the server under a name that the address can hold. */
@@ -70,24 +74,20 @@ export function InputBar({ view, text, page }) {
   };
   const type = (name) => (event) => setDraft({ ...draft, [name]: event.target.value });
   const choose = (id) => set({ run: id, text: '', target: '', head: '', query: '', edits: '', cell: '', branches: '' });
-  const pair = page?.input ? page.input === true && about?.writes : trace?.translation !== undefined && trace?.translation !== null;
-  const fixedPage = Boolean(recorded);
+  const pair = page?.input ? page.input === true && about?.writes : (trace?.translation ?? null) !== null;
   const pictures = about?.reads === 'pictures';
   const asks = page?.needs === 'trace' || page?.input;
+  const field = (name, more) => html`<input id=${name} type="text" value=${draft[name]} onInput=${type(name)} readonly=${Boolean(recorded)}
+    autocomplete="off" spellcheck=${false} ...${more} />`;
   return html`<form class="input" aria-label=${words.input} onSubmit=${send}>
     <${Pick} label=${words.run} value=${run?.id} onChange=${choose}
       options=${runs.map((one) => [one.id, named(one)])} />
-    ${asks && html`<label class="field wide"><span>${pictures ? words.picture : words.text}</span>
-      <input id="text" type="text" value=${draft.text} onInput=${type('text')} readonly=${fixedPage}
-        autocomplete="off" spellcheck=${false} /></label>`}
-    ${asks && pair && html`<label class="field"><span>${words.target}</span>
-      <input type="text" value=${draft.target} onInput=${type('target')} readonly=${fixedPage}
-        placeholder=${trace?.translation || words.targetHint} autocomplete="off" spellcheck=${false} /></label>`}
-    ${asks && !fixedPage && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
-    ${asks && !fixedPage && html`<button type="submit" class="primary">${words.trace}</button>`}
-    ${run?.kind === 'recorded' && !fixedPage && html`<${Example} />`}
-    ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code>${' '}
-      <button type="button" class="link" onClick=${() => set({ edits: '' })}>${words.removeEdits}</button></span>`}
+    ${asks && html`<label class="field wide"><span>${pictures ? words.picture : words.text}</span>${field('text')}</label>`}
+    ${asks && pair && html`<label class="field"><span>${words.target}</span>${field('target', { placeholder: trace?.translation || words.targetHint })}</label>`}
+    ${asks && !recorded && pictures && html`<${FileButton} onName=${(name) => set({ text: name, cell: '', query: '' })} />`}
+    ${asks && !recorded && html`<button class="primary">${words.trace}</button>`}
+    ${run?.kind === 'recorded' && !recorded && html`<${Example} />`}
+    ${state.edits && html`<span class="edits">${words.edits}: <code>${state.edits}</code> ${linked(words.removeEdits, () => set({ edits: '' }))}</span>`}
   </form>`;
 }
 

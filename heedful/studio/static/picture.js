@@ -1,7 +1,4 @@
-/**
- * Any part of the page as one SVG: boxes, borders, text, canvases and inner SVGs where the browser put them.
- * Text stays text, so that a figure can be edited and searched.
- */
+/** Any part of the page as one SVG. Text stays text, so that a figure can be edited and searched. */
 
 const HIDDEN = '.unseen, .map-over, .controls, .rail, button.small, button.primary, [hidden]';
 const COPIED = ['fill', 'stroke', 'stroke-width', 'font-size', 'font-family', 'font-weight', 'font-style',
@@ -19,18 +16,23 @@ function round(x) {
   return Math.round(x * 100) / 100;
 }
 
+function placed(element, at) {
+  const { left, top, width, height } = at(element.getBoundingClientRect());
+  return `x="${left}" y="${top}" width="${width}" height="${height}"`;
+}
+
 /** Background and borders of an element. */
 function box(element, style, at) {
-  const { left, top, width, height } = at(element.getBoundingClientRect());
   const parts = [];
-  const radius = Number.parseFloat(style.borderTopLeftRadius) || 0;
-  const border = Number.parseFloat(style.borderTopWidth) && Number.parseFloat(style.borderLeftWidth);
+  const radius = parseFloat(style.borderTopLeftRadius) || 0;
+  const border = parseFloat(style.borderTopWidth) && parseFloat(style.borderLeftWidth);
   if (seen(style.backgroundColor) || border) {
     const fill = seen(style.backgroundColor) ? style.backgroundColor : 'none';
     const stroke = border ? ` stroke="${style.borderTopColor}" stroke-width="${border}"` : '';
-    parts.push(`<rect x="${left}" y="${top}" width="${width}" height="${height}" rx="${radius}" fill="${fill}"${stroke}/>`);
+    parts.push(`<rect ${placed(element, at)} rx="${radius}" fill="${fill}"${stroke}/>`);
   }
-  if (!border && Number.parseFloat(style.borderBottomWidth) && seen(style.borderBottomColor)) {
+  if (!border && parseFloat(style.borderBottomWidth) && seen(style.borderBottomColor)) {
+    const { left, top, width, height } = at(element.getBoundingClientRect());
     parts.push(`<path d="M${left} ${round(top + height)}h${width}" stroke="${style.borderBottomColor}" fill="none"/>`);
   }
   return parts;
@@ -52,7 +54,7 @@ function lines(node, style, at) {
     if (last && Math.abs(last.place.top - place.top) < 2) last.text += ` ${word.trim()}`;
     else found.push({ place, text: word.trim() });
   }
-  const size = Number.parseFloat(style.fontSize);
+  const size = parseFloat(style.fontSize);
   return found.map(({ place, text }) => {
     const { left, top, height } = at(place);
     const y = round(top + height / 2 + size * 0.34);
@@ -90,8 +92,7 @@ function walk(node, at, parts) {
   const style = getComputedStyle(node);
   if (style.display === 'none' || style.visibility === 'hidden') return;
   if (node.tagName === 'CANVAS') {
-    const { left, top, width, height } = at(node.getBoundingClientRect());
-    parts.push(`<image x="${left}" y="${top}" width="${width}" height="${height}" href="${node.toDataURL()}"/>`);
+    parts.push(`<image ${placed(node, at)} href="${node.toDataURL()}"/>`);
   } else if (node.tagName.toLowerCase() === 'svg') {
     parts.push(inner(node, at));
   } else {
@@ -103,7 +104,7 @@ function walk(node, at, parts) {
   }
 }
 
-/** @param {Element} element @returns {{text: string, width: number, height: number}} */
+/** {text, width, height} of an element. */
 export function svgOf(element) {
   const frame = element.getBoundingClientRect();
   const at = (place) => ({

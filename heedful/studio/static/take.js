@@ -44,7 +44,7 @@ export function saveCsv(rows, name) {
 
 const IMPORTS = /(from |import\()'(\.{1,2}\/[\w./-]+\.js)'/g;
 
-/** A relative path from a module, as its name below static/. */
+/** The name below static/ of what a module imports. */
 function resolve(from, path) {
   return new URL(path, `file:///${from}`).pathname.slice(1);
 }
@@ -53,7 +53,7 @@ async function source(name) {
   return (await fetch(`static/${name}`)).text();
 }
 
-/** The modules that a view needs, from main.js on; of the pages only the one that is open. */
+/** The modules from main.js on, with the open page alone. */
 async function modulesOf(page) {
   const found = new Map();
   const wanted = ['main.js'];

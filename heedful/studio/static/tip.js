@@ -1,7 +1,4 @@
-/**
- * One tooltip for the whole page: any element with data-from shows it when pointed at or focused.
- * It says where a number comes from.
- */
+/** One tooltip for the whole page: an element with data-from shows where its number comes from. */
 
 let box = null;
 
@@ -20,15 +17,13 @@ function hide() {
   box.hidden = true;
 }
 
-/** Install the tooltip; called once. */
 export function installTips() {
   box = Object.assign(document.createElement('div'), { id: 'tip', hidden: true });
   box.setAttribute('role', 'tooltip');
   document.body.append(box);
-  const find = (event) => event.target instanceof Element && event.target.closest('[data-from]');
-  const react = (event) => {
-    const target = find(event);
-    if (target?.dataset.from) show(target);
+  const react = ({ target }) => {
+    const found = target instanceof Element && target.closest('[data-from]');
+    if (found?.dataset.from) show(found);
     else hide();
   };
   document.addEventListener('pointerover', react);

@@ -18,50 +18,36 @@ export const said = text;
 export const needs = 'trace';
 const MEASURES = ['bits', 'importance', 'sharp', 'distance', 'itself', 'one before', 'one after', 'the first'];
 
+const labelsOf = (item) => item.labels.map(([name, share]) => `${name} ${fixed(share)}`);
+
 /** One entry for each head, with its measures. */
 function itemsOf(which, kind, measured) {
-  const items = [];
-  const importance = new Map((measured?.heads ?? []).map((one) => [one.head, one]));
-  for (let layer = 1; layer <= kind.layers; layer += 1) {
-    for (let head = 1; head <= kind.heads; head += 1) {
-      const measures = kind.measures?.[layer - 1]?.[head - 1] ?? {};
-      const labels = measures.labels ?? [];
-      const at = { which, layer, head };
-      const need = importance.get(spell(at));
-      const facts = [words.headName(layer, head), measures.bits !== undefined && `${num(measures.bits)} bits`];
-      const said = labels.map(([name, share]) => `${name} ${fixed(share)}`);
-      items.push({ ...measures, ...at, ...(need && { importance: need.importance, interval: need.interval }), i: items.length, key: spell(at), labels,
-        say: [...facts, ...said].filter(Boolean).join(', ') });
-    }
-  }
-  return items;
+  return Array.from({ length: kind.layers * kind.heads }, (_, i) => {
+    const at = { which, layer: Math.floor(i / kind.heads) + 1, head: (i % kind.heads) + 1 };
+    const found = measured?.heads?.find((one) => one.head === spell(at));
+    const item = { labels: [], ...kind.measures?.[at.layer - 1]?.[at.head - 1], ...at, i, key: spell(at) };
+    if (found) Object.assign(item, { importance: found.importance, interval: found.interval });
+    const bits = item.bits === undefined ? [] : [`${num(item.bits)} bits`];
+    return { ...item, say: [words.headName(at.layer, at.head), ...bits, ...labelsOf(item)].join(', ') };
+  });
 }
 
 function sorted(items, order) {
-  if (order === 'place') return items;
-  return [...items].sort((a, b) => (b[order] ?? -Infinity) - (a[order] ?? -Infinity));
+  return order === 'place' ? items : [...items].sort((a, b) => (b[order] ?? -Infinity) - (a[order] ?? -Infinity));
 }
 
 /** The measures of all heads. */
 function Measures({ items, state, set, chosen, onChoose }) {
-  const present = MEASURES.filter((key) => items.some((item) => item[key] !== undefined));
-  const column = (key) => ({
-    key,
-    title: text.columns[key][0],
-    about: text.columns[key][1],
-    text: (row) => (key === 'importance' ? num(row[key]) : fixed(row[key])),
-    from: (row) => (key === 'importance' && row.interval ? `${text.interval(...row.interval.map((x) => num(x)))}; ` : '') + origin({ tensor: text.columns[key][0], which: row.which, layer: row.layer, head: row.head,
-      formula: text.columns[key][1] }),
-  });
-  const columns = [
-    { key: 'name', title: text.columns.name[0], about: text.columns.name[1], text: (row) => `${row.layer}.${row.head}`, plain: true },
-    ...present.map(column),
-  ];
-  if (items.some((item) => item.labels.length)) {
-    columns.push({ key: 'said', title: text.columns.labels[0], about: text.columns.labels[1], plain: true,
-      text: (row) => row.labels.map(([name, share]) => `${name} ${fixed(share)}`).join(', ') });
-  }
-  const rows = items.map((item) => ({ ...item, name: item.layer * 1000 + item.head, said: item.labels.map(([name]) => name).join() }));
+  const column = (key, more) => {
+    const [title, about] = text.columns[key];
+    const from = ({ which, layer, head, interval }) => (key === 'importance' && interval ? `${text.interval(...interval.map((x) => num(x)))}; ` : '')
+      + origin({ tensor: title, which, layer, head, formula: about });
+    return { key, title, about, from, text: (row) => (key === 'importance' ? num(row[key]) : fixed(row[key])), ...more };
+  };
+  const columns = [column('name', { text: (row) => `${row.layer}.${row.head}`, from: undefined, plain: true }),
+    ...MEASURES.filter((key) => items.some((item) => item[key] !== undefined)).map((key) => column(key))];
+  if (items.some((item) => item.labels.length)) columns.push(column('labels', { text: (row) => row.said, from: undefined, key: 'said', plain: true }));
+  const rows = items.map((item) => ({ ...item, name: item.i, said: labelsOf(item).join(', ') }));
   return html`<${Table} label=${text.table} columns=${columns} rows=${rows} sort=${state.table || '-bits'}
     onSort=${(table) => set({ table }, true)} chosen=${(row) => chosen.includes(row.key)} onChoose=${onChoose} />`;
 }
@@ -84,46 +70,42 @@ function OverPicture({ view, head, kind, row }) {
 }
 
 /** One head, or several over each other, as a large map. */
-function Large({ view, kind, heads, axes }) {
-  const { state, set, go } = view;
+function Large({ view, kind, heads, axes, scale }) {
+  const { state, set, go, trace: { picture } } = view;
   const theme = useTheme();
-  const scale = state.scale || usualScale(view.trace, kind);
   const layers = hooks.useMemo(() => heads.map((one) => grouped(one, axes)), [heads, axes]);
   const [rows, cols] = [axes.down.length, axes.across.length];
   const zoom = viewOf(state.zoom);
   const cell = /^(\d+)\.(\d+)$/.exec(state.cell ?? '')?.slice(1).map((n) => Number(n) - 1);
-  const names = heads.map((one) => words.headName(one.layer, one.head));
+  const [{ which, layer, head }, single] = [heads[0], heads.length === 1];
   const say = (r, c) => {
-    const values = layers.map((data) => num(data[r * cols + c]));
-    const value = heads.length === 1 ? values[0] : values.map((x, n) => `${x} (${heads[n].name})`).join(', ');
-    const { which, layer, head } = heads[0];
-    const place = { row: r + 1, column: c + 1, formula: axes.whole ? text.formula : text.merged };
-    const from = heads.length === 1 ? { tensor: 'weights', which, layer, head, ...place } : { tensor: 'weights', which, ...place };
-    return `${text.cell(axes.down[r].label, axes.across[c].label, value)}. ${origin(from)}`;
+    const values = layers.map((data, n) => num(data[r * cols + c]) + (single ? '' : ` (${heads[n].name})`));
+    const from = { tensor: 'weights', which, ...(single && { layer, head }), row: r + 1, column: c + 1, formula: axes.whole ? text.formula : text.merged };
+    return `${text.cell(axes.down[r].label, axes.across[c].label, values.join(', '))}. ${origin(from)}`;
   };
   const step = (r) => go('step', { head: heads[0].name, query: String(axes.down[r].tokens[0] + 1) });
+  const show = (next) => set({ zoom: spellView(next) }, true);
   const around = (factor) => {
     const now = zoom ?? { r0: 0, r1: rows, c0: 0, c1: cols };
     const next = zoomed(now, factor, [(now.r0 + now.r1) / 2, (now.c0 + now.c1) / 2], rows, cols);
-    set({ zoom: next.r1 - next.r0 >= rows && next.c1 - next.c0 >= cols ? '' : spellView(next) }, true);
+    show(next.r1 - next.r0 >= rows && next.c1 - next.c0 >= cols ? null : next);
   };
-  const what = heads.length === 1 ? names[0] : text.overlay(heads.map((one) => one.name).join(', '));
+  const button = (name, act, disabled) => html`<button class="small" disabled=${disabled} onClick=${act}>${name}</button> `;
+  const name = words.headName(layer, head);
   return html`<section class="large">
-    <h2>${heads.length === 1 ? `${words.kinds[heads[0].which]}, ${names[0]}` : heads.map((one, n) => html`<span
+    <h2>${single ? `${words.kinds[which]}, ${name}` : heads.map((one, n) => html`<span
       key=${one.name} class="swatch" style=${{ color: HUES[theme][n % HUES[theme].length] }}>■ ${one.name} </span>`)}</h2>
-    ${view.trace.picture && kind.across.length >= view.trace.picture.grid ** 2 && html`<${OverPicture} view=${view} head=${heads[0]} kind=${kind}
+    ${picture && kind.across.length >= picture.grid ** 2 && html`<${OverPicture} view=${view} head=${heads[0]} kind=${kind}
       row=${Math.min(cell?.[0] ?? 0, kind.down.length - 1)} />`}
-    <p class="label">${text.rows[heads[0].which]}</p>
-    <${HeatMap} layers=${layers} rows=${rows} cols=${cols} down=${axes.down.map((one) => one.label)}
-      across=${axes.across.map((one) => one.label)} scale=${scale} label=${what} say=${say} cell=${cell}
-      onCell=${(r, c) => set({ cell: `${r + 1}.${c + 1}` }, true)} onOpen=${step} view=${zoom}
-      onView=${(next) => set({ zoom: spellView(next) }, true)} />
+    <p class="label">${text.rows[which]}</p>
+    <${HeatMap} ...${{ layers, rows, cols, scale, say, cell }} down=${axes.down.map((one) => one.label)} across=${axes.across.map((one) => one.label)}
+      label=${single ? name : text.overlay(heads.map((one) => one.name).join(', '))}
+      onCell=${(r, c) => set({ cell: `${r + 1}.${c + 1}` }, true)} onOpen=${step} view=${zoom} onView=${show} />
     <div class="row-of">
-      ${heads.length === 1 && html`<${Legend} scale=${scale} theme=${theme} />`}
-      ${Math.max(rows, cols) > 40 && html`<span><button class="small" onClick=${() => around(0.6)}>${text.zoomIn}</button>
-        <button class="small" onClick=${() => around(1.7)}>${text.zoomOut}</button>
-        <button class="small" disabled=${!zoom} onClick=${() => set({ zoom: '' }, true)}>${text.whole}</button></span>`}
-      <button class="small" onClick=${() => step(cell?.[0] < rows ? cell[0] : 0)}>${text.openStep}</button>
+      ${single && html`<${Legend} scale=${scale} theme=${theme} />`}
+      ${Math.max(rows, cols) > 40 && html`<span>${button(text.zoomIn, () => around(0.6))}${button(text.zoomOut, () => around(1.7))}${
+        button(text.whole, () => show(null), !zoom)}</span>`}
+      ${button(text.openStep, () => step(cell?.[0] < rows ? cell[0] : 0))}
     </div>
   </section>`;
 }
@@ -140,49 +122,44 @@ export function render({ view }) {
   const items = hooks.useMemo(() => itemsOf(which, kind, job.result), [trace, which, job.result]);
   const thumbs = useAnswer((signal) => tensor(url(`/api/trace/${trace.id}/thumbs`, { which }), { signal }), [trace.id, which]);
   const heads = useAnswer((signal) => Promise.all(wanted.map((at) => weightsOf(trace, at, signal))), [trace.id, names.join()]);
-  const labelsOfTokens = [...kind.down, ...kind.across];
-  const [pieces, special] = [labelsOfTokens.some(continues), labelsOfTokens.some(isSpecial)];
+  const [pieces, special] = [continues, isSpecial].map((test) => [...kind.down, ...kind.across].some(test));
   const [merge, hide] = [state.merge === '1' && pieces, state.hide === '1' && special];
   const axes = hooks.useMemo(() => axesOf(kind, { merge, hide }), [trace, which, merge, hide]);
   const order = state.sort || 'place';
+  const scale = state.scale || usualScale(trace, kind);
   const filter = listOf(state.labels);
   const fits = (item) => !filter.length || item.labels.some(([name]) => filter.includes(name));
   const faded = hooks.useMemo(() => sorted(items, order).map((item) => ({ ...item, faint: !fits(item) })), [items, order, state.labels]);
   const labels = [...new Set(items.flatMap((item) => item.labels.map(([name]) => name)))];
   const orders = Object.entries(text.orders).filter(([key]) => key === 'place' || items.some((item) => item[key] !== undefined));
-  const choose = (item, more) => {
-    const name = spell(item);
-    if (!more) set({ head: name, over: '' });
-    else if (name !== names[0]) set({ over: names.includes(name) ? names.slice(1).filter((n) => n !== name).join() : [...names.slice(1), name].join() });
+  const flip = (list, name) => (list.includes(name) ? list.filter((one) => one !== name) : [...list, name]).join();
+  const choose = ({ key }, more) => {
+    if (!more) set({ head: key, over: '' });
+    else if (key !== names[0]) set({ over: flip(names.slice(1), key) });
   };
-  const flip = (name) => set({ labels: (filter.includes(name) ? filter.filter((n) => n !== name) : [...filter, name]).join() });
   const ready = heads.value && heads.value[0].which === which && heads.value[0].rows === kind.down.length;
   Object.assign(shown, { items, heads: ready ? heads.value : [], axes });
   return html`<aside class="controls">
     <${Choice} label=${text.kind} value=${which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])}
       onChange=${(one) => set({ head: spell(chosenHead({}, trace, one)), over: '', labels: '', cell: '', zoom: '' })} />
-    <${Choice} label=${text.scale} value=${state.scale || usualScale(trace, kind)} options=${text.scales} onChange=${(scale) => set({ scale })} />
+    <${Choice} label=${text.scale} value=${scale} options=${text.scales} onChange=${(one) => set({ scale: one })} />
     <${Pick} label=${text.order} value=${order} options=${orders} onChange=${(sort) => set({ sort })} />
-    <${Toggle} label=${text.merge} on=${merge} off=${pieces ? '' : text.noMerge}
-      onChange=${(on) => set({ merge: on ? '1' : '', cell: '', zoom: '' })} />
-    <${Toggle} label=${text.hide} on=${hide} off=${special ? '' : text.noHide}
-      onChange=${(on) => set({ hide: on ? '1' : '', cell: '', zoom: '' })} />
-    ${view.run.kind !== 'recorded' && html`<div><button class="small" disabled=${job.state === 'running' || job.state === 'done'}
-      onClick=${() => job.start()}>${text.measure}</button><${Note} error=${job.error} busy=${job.state === 'running'
-        && text.measuring(job.progress)} /></div>`}
+    ${[['merge', merge, !pieces && text.noMerge], ['hide', hide, !special && text.noHide]].map(([name, on, off]) => html`<${Toggle} key=${name}
+      label=${text[name]} on=${on} off=${off} onChange=${(to) => set({ [name]: to ? '1' : '', cell: '', zoom: '' })} />`)}
+    ${view.run.kind !== 'recorded' && html`<div><button class="small" disabled=${/running|done/.test(job.state)} onClick=${() => job.start()}>${text.measure}</button>
+      <${Note} error=${job.error} busy=${job.state === 'running' && text.measuring(job.progress)} /></div>`}
     ${labels.length > 0 && html`<div class="labels"><span class="label">${text.labels}</span><${Chips} label=${text.labels}
-      items=${labels.map((name) => ({ text: name, on: filter.includes(name) }))} onPick=${(i) => flip(labels[i])} /></div>`}
+      items=${labels.map((name) => ({ text: name, on: filter.includes(name) }))} onPick=${(i) => set({ labels: flip(filter, labels[i]) })} /></div>`}
   </aside>
   <section class="picture heads">
     <div class="heads-grid"><h2 class="unseen">${text.grid}</h2>
       ${thumbs.value && thumbs.value.shape[0] === kind.layers ? html`<${Grid} thumbs=${thumbs.value} items=${faded}
-        inPlace=${order === 'place'} scale=${state.scale || usualScale(trace, kind)} chosen=${wanted.map((at) => `${at.layer}.${at.head}`)}
+        inPlace=${order === 'place'} scale=${scale} chosen=${wanted.map((at) => `${at.layer}.${at.head}`)}
         onChoose=${choose} label=${text.grid} />` : html`<${Note} error=${thumbs.error} busy=${words.loading} />`}
     </div>
-    ${ready ? html`<${Large} view=${view} kind=${kind} heads=${heads.value} axes=${axes} />`
+    ${ready ? html`<${Large} ...${{ view, kind, axes, scale }} heads=${heads.value} />`
       : html`<div class="large"><${Note} error=${heads.error} busy=${words.loading} /></div>`}
-    <div class="heads-table"><${Measures} items=${items.filter(fits)} state=${state} set=${set} chosen=${names}
-      onChoose=${(row) => choose(row, false)} /></div>
+    <div class="heads-table"><${Measures} ...${{ state, set }} items=${items.filter(fits)} chosen=${names} onChoose=${(row) => choose(row)} /></div>
   </section>`;
 }
 

@@ -2,11 +2,8 @@
 import { html, hooks } from '../html.js';
 import { cellStyle } from '../paint.js';
 
-/**
- * @param {{items: {text: string, color?: number[], from?: string, on?: boolean, faint?: boolean}[], label: string,
- *   onPick?: (i: number, event: Event) => void, onPoint?: (i: number | null) => void}} props
- */
-export function Chips({ items, label, onPick, onPoint }) {
+/** `items`: {text, color, from, on, faint}; onPick(i). */
+export function Chips({ items, label, onPick }) {
   const row = hooks.useRef(null);
   const current = Math.max(0, items.findIndex((one) => one.on));
 
@@ -26,12 +23,10 @@ export function Chips({ items, label, onPick, onPoint }) {
         class: `chip${one.on ? ' on' : ''}${one.faint ? ' faint' : ''}`,
         style: one.color ? cellStyle(one.color) : undefined,
         'data-from': one.from,
-        onPointerEnter: onPoint && (() => onPoint(i)),
-        onPointerLeave: onPoint && (() => onPoint(null)),
       };
       return onPick
         ? html`<button type="button" ...${props} aria-pressed=${Boolean(one.on)} tabindex=${i === current ? 0 : -1}
-            onKeyDown=${(e) => move(e, i)} onClick=${(e) => onPick(i, e)}>${one.text}</button>`
+            onKeyDown=${(e) => move(e, i)} onClick=${() => onPick(i)}>${one.text}</button>`
         : html`<span ...${props}>${one.text}</span>`;
     })}
   </div>`;

@@ -15,12 +15,8 @@ function spread(words) {
   return { middles, end };
 }
 
-/**
- * @param {{down: string[], across: string[], weights: ArrayLike<number>, threshold?: number, label: string,
- *   row?: number | null, onRow?: (row: number | null) => void, from: (r: number, c: number) => string}} props
- *   `weights` is [down, across]; the words of `across` are above.
- */
-export function Ribbons({ down, across, weights, threshold = 0.1, label, row = null, onRow, from }) {
+/** `weights` is [down, across]; the words of `across` are above. `row` is chosen, or null. onRow(row or null); from(r, c). */
+export function Ribbons({ down, across, weights, threshold, label, row, onRow, from }) {
   const rows = hooks.useMemo(() => [spread(across), spread(down)], [down, across]);
   const width = Math.max(rows[0].end, rows[1].end);
   const [above, below] = rows.map(({ middles, end }) => middles.map((x) => x + (width - end) / 2));
@@ -33,6 +29,6 @@ export function Ribbons({ down, across, weights, threshold = 0.1, label, row = n
   return html`<div class="ribbons" tabindex="0" role="img" aria-label=${label}><svg width=${width} height=${TALL}>
     ${below.map((_, r) => above.map((__, c) => path(r, c)))}
     ${above.map((x, i) => html`<text x=${x} y="18">${across[i]}</text>`)}
-    ${below.map((x, i) => html`<text x=${x} y=${TALL - 8} class=${row === i ? 'on' : ''} onPointerEnter=${() => onRow?.(i)}
-      onPointerLeave=${() => onRow?.(null)}>${down[i]}</text>`)}</svg></div>`;
+    ${below.map((x, i) => html`<text x=${x} y=${TALL - 8} class=${row === i ? 'on' : ''} onPointerEnter=${() => onRow(i)}
+      onPointerLeave=${() => onRow(null)}>${down[i]}</text>`)}</svg></div>`;
 }

@@ -4,11 +4,7 @@ import { textWidth } from './map.js';
 
 const [WIDE, TALL] = [112, 26];
 
-/**
- * Children stay near their parent. The last column is in view, and its nodes can be reached by Tab.
- * @param {{nodes: {id: number, before: number, column: number, text: string, probability: number, faint?: boolean,
- *   on?: boolean, from?: string}[], label: string}} props
- */
+/** `nodes`: {id, before, column, text, probability, faint, on, from}. The last column is in view, and Tab reaches its nodes. */
 export function Tree({ nodes, label }) {
   const box = hooks.useRef(null);
   const places = new Map();
