@@ -90,7 +90,18 @@ def score_position(layer: MultiHeadAttention, B: int, T: int, S: int) -> Extra |
 
 
 def counted_scores(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> tuple[int, int]:
-    """Bytes kept and FLOPs between the projections, by running scores, positions and weighted values."""
+    """Bytes kept and FLOPs between the projections, by running scores, positions and weighted values.
+
+    Layers of one shape cost the same: only the first of them is run.
+    """
+    shapes = [(name, tuple(x.shape)) for name, x in layer.named_parameters()]
+    key = (repr(layer), layer.heads, layer.kv_heads, repr(shapes), repr(layer.position), T, S)
+    if key not in tally.scores:
+        tally.scores[key] = run_scores(tally, layer, T, S)
+    return tally.scores[key]
+
+
+def run_scores(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> tuple[int, int]:
     B, H, G, device = tally.batch, layer.heads, layer.kv_heads, "meta"
     q_BHTK = vectors(B, H, T, layer.query.out_features // H)
     k_BGSK, v_BGSL = vectors(B, G, S, layer.key_width), vectors(B, G, S, layer.value_width)
