@@ -16,7 +16,7 @@ READ = """async ([path, body, most]) => {
     const { value, done } = await reader.read();
     if (done) return text.split('\\n').filter((line) => line.startsWith('data: '));
     text += value;
-    if (most && n >= most) {
+    if (most && n + 1 >= most) {
       control.abort();
       return 'cancelled';
     }
