@@ -24,16 +24,15 @@ from ..inside.trace import Trace
 from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import EncoderDecoder
 from ..service.methods import Event, Given, Method, Work
-from ..use.beam_tree import WRITE, command_of, options_of, tree_in_turns
+from ..use.beam_tree import command_of, options_of, tree_in_turns
 from ..use.model import Model
-from ..use.texts import usable
 from ..use.wording import tokenize
 from .ordered import ordered
 from .pictures import EXAMPLE, input_of_model, reads_images
 from .python_code import code_of_alignment, code_of_search
 from .spelled import spelled
 from .tracing import Traces, over
-from .writing import ABILITIES, finished, parting
+from .writing import ABILITIES, finished, parting, row_of
 
 SENTENCE = "The cat sat on the mat because it was tired."
 MASKED = "The cat [MASK] on the mat because it was tired."
@@ -183,8 +182,7 @@ def search(traces: Traces) -> Method:
     def tree(model: Model, given: Given, blob: bytes) -> Work:
         command = command_of(model)
         how = options_of(model, command, given["options"])
-        (row,) = usable(WRITE[command].encode(model, [given["text"]]))
-        work = tree_in_turns(model, command, row, how, given["reference"])
+        work = tree_in_turns(model, command, row_of(model, command, given["text"]), how, given["reference"])
         found = None
         while found is None:
             with traces.editing(model, given["edits"]):

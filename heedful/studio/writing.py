@@ -12,18 +12,20 @@ from ..errors import BadInput
 from ..inside.beam_tree import BeamTree
 from ..service.methods import Event, Given, Method, Work
 from ..service.searches import KnownSearches
-from ..service.writing import plan
+from ..service.writing import plan, rows_of
 from ..use.beam_tree import reference_tokens
 from ..use.fill import MASK
 from ..use.model import Model
 from ..use.pieces import TextSoFar
 from ..use.search import Request, Search
+from ..use.texts import Tokenized
 from .pictures import reads_images
 from .python_code import code_of, code_of_writing, lines_of_picture, quoted
 from .tracing import Traces, picture_of
 
 ABILITIES = ("translate", "summarize", "generate")
 MOST = 10  # guesses
+LONGEST = 4096  # tokens of a text that is read: attention takes memory for every two of them
 
 
 def ability_of(model: Model) -> str:
@@ -69,8 +71,17 @@ def write_methods(traces: Traces) -> Mapping[str, Method]:
     return {"studio_write": edited, "guess": guess}
 
 
+def row_of(model: Model, ability: str, text: str) -> Tokenized:
+    """The tokens of a text, if they are no more than the model and the studio read."""
+    (row,) = rows_of(model, ability, {"texts": [text]})
+    if len(row.ids) > LONGEST:
+        raise BadInput(f"the text has {len(row.ids):,} tokens, and at most {LONGEST:,} are read: shorten it")
+    return row
+
+
 def write(model: Model, given: Given, blob: bytes) -> Work:
     """Write a text token by token, after tokens that are given."""
+    row_of(model, ability_of(model), given["text"])
     options = {"beam": 1, **given["options"]}
     told = {"ability": ability_of(model), "texts": [given["text"]], "options": options}
     planned = plan(KnownSearches(model), {**told, "top": given["top"]})

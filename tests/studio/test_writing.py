@@ -181,3 +181,12 @@ def test_a_spelling_shows_marks_bytes_and_steps():
     assert all(step["note"].startswith("merge") for word in found["words"] for step in word["steps"][1:])
     other = spelled(spell(word_piece(), "THE cat"))
     assert other["back"].startswith("✗ from character 1 on, “THE cat” comes back as “")
+
+
+@pytest.mark.parametrize("path", ["/api/write", "/api/search"])
+def test_a_text_that_is_too_long_is_refused_before_it_takes_memory(studio, monkeypatch, path):
+    far = studio.post(path, {"run": studio.id("lm"), "text": "the old king " * 2000, "max_new_tokens": 1})
+    assert far.status == 400 and "the model reads at most" in far.json["error"]["message"]
+    monkeypatch.setattr("heedful.studio.writing.LONGEST", 3)  # the demo has no end of its own
+    refused = studio.post(path, {"run": studio.id("demo"), "text": "My aunts are curious."})
+    assert refused.status == 400 and "at most 3 are read: shorten it" in refused.json["error"]["message"]
