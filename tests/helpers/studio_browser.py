@@ -71,13 +71,18 @@ SETTLED = """(quiet) => !seen.open && performance.now() - seen.changed > quiet
   && ![...document.querySelectorAll('.note[role=status]:not(:empty), .status[role=status], .stale')].length"""
 
 
-@contextmanager
-def launched() -> Iterator[Any]:
-    """Chromium without a window."""
+def need_chromium() -> Any:
+    """Playwright; tests are skipped where it or Chromium is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
-    with playwright.sync_playwright() as started:
+    return playwright
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    """Chromium without a window."""
+    with need_chromium().sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
