@@ -47,7 +47,7 @@ def metrics(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
         )
     if not present(path):
         return NewMetrics([], 0, 0)
-    with naming(path), path.open("rb") as file:
+    with naming(path), inside(path.parent, path.name).open("rb") as file:
         start = after if after <= os.fstat(file.fileno()).st_size else 0
         file.seek(start)
         data = file.read(most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -29,6 +30,32 @@ def studio_route(
     return route(path, call, studio.service, method, takes=takes, summary=summary)
 
 
+class JsonAnswer(Response):
+    """JSON that browsers parse."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json_bytes(content)
+
+
+def json_bytes(content: Any) -> bytes:
+    """JSON in ASCII, so that half characters of damaged files do no harm, and without infinite numbers."""
+    try:
+        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(finite(content), separators=(",", ":")).encode()
+
+
+def finite(content: Any) -> Any:
+    """The same with None in place of numbers that JSON does not have: NaN and the infinite ones."""
+    if isinstance(content, dict):
+        return {name: finite(one) for name, one in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [finite(one) for one in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
 def as_bytes(event: dict[str, Any]) -> Response:
     """Numbers of a worker: little-endian bytes, with their shape and type in headers."""
     told = event["result"]
@@ -42,6 +69,6 @@ def stream(studio: Studio, events: Events) -> EventStream:
     async def pieces() -> AsyncIterator[bytes]:
         async for event in events:
             number = f"id: {event['number']}\n" if "number" in event else ""
-            yield f"{number}data: {json.dumps(event, separators=(',', ':'))}\n\n".encode()
+            yield b"%bdata: %b\n\n" % (number.encode(), json_bytes(event))
 
     return event_stream(studio.service, pieces(), {})

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..errors import BadInput
 from ..models.base.settings import Range
 from ..service.app import Events
 from ..service.fields import HttpError, Most
-from .answers import stream, studio_route
+from .answers import JsonAnswer, stream, studio_route
 from .curves import Curves
 from .lab_records import lab_cards
 from .requests import query_of
@@ -92,14 +92,14 @@ async def show_samples(studio: Studio, request: Request) -> Response:
     """What the model wrote for the same few examples at each evaluation."""
     folder = studio.folder(request.path_params["id"])
     try:
-        return JSONResponse(await asyncio.to_thread(folder.samples))
+        return JsonAnswer(await asyncio.to_thread(folder.samples))
     except (BadInput, OSError) as error:
         raise HttpError(409, f"the samples of {folder.path.name} cannot be read: {error}") from None
 
 
 async def show_lab(studio: Studio, request: Request) -> Response:
     """The claims of the lab that have been tried, with their verdicts."""
-    return JSONResponse(await asyncio.to_thread(lab_cards, studio.folders.root))
+    return JsonAnswer(await asyncio.to_thread(lab_cards, studio.folders.root))
 
 
 def curve_routes(studio: Studio) -> list[Route]:

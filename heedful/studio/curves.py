@@ -7,7 +7,6 @@ come while somebody watches get "seconds" since the first look, and the last of 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import inside, present
 from ..interop.run_files import METRICS, metrics
 
 COLUMNS = 64  # names of figures; more are left out
@@ -76,10 +76,11 @@ class Curves:
     def end(self) -> bytes:
         """The last bytes of what was read: others stand there once the file was written anew."""
         start = max(0, self.read - TAIL)
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+        if not present(self.path):
+            return b""
+        with inside(self.path.parent, self.path.name).open("rb") as file:
             file.seek(start)
             return file.read(self.read - start)
-        return b""
 
     def add(self, row: dict[str, Any]) -> None:
         for name, value in row.items():
@@ -194,7 +195,9 @@ def as_number(value: Any) -> float:
     """A figure of a line; NaN for anything else."""
     if type(value) not in (int, float):
         return math.nan
-    return float(value) if abs(value) < LARGEST else math.copysign(math.inf, value)
+    if value >= LARGEST:  # a whole number may have too many digits for a float
+        return math.inf
+    return -math.inf if value <= -LARGEST else float(value)
 
 
 class CurveFiles:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..models.base.settings import Range
 from ..service.fields import HttpError, Most
-from .answers import stream, studio_route
+from .answers import JsonAnswer, stream, studio_route
 from .requests import RATE, Edits, RunId, Sizes, Text, asked_for
 from .runs import id_of
 from .studio import Studio
@@ -69,7 +69,7 @@ FIELDS = {  # of each kind, and of these those that it needs
 
 async def list_jobs(studio: Studio, request: Request) -> Response:
     """All jobs, the newest last."""
-    return JSONResponse({"jobs": [job.card() for job in studio.jobs.found.values()]})
+    return JsonAnswer({"jobs": [job.card() for job in studio.jobs.found.values()]})
 
 
 async def start_job(studio: Studio, request: Request) -> Response:
@@ -81,12 +81,12 @@ async def start_job(studio: Studio, request: Request) -> Response:
         job = studio.jobs.start(
             "demo", id_of(folder), {"folder": folder.name}, studio.jobs.demo(folder, asked.steps)
         )
-        return JSONResponse(job.card())
+        return JsonAnswer(job.card())
     if asked.run is None:
         raise HttpError(400, '"run" is missing', "run")
     worker = await studio.worker(asked.run)
     events = studio.jobs.ask(worker, asked.kind, for_worker(studio, given))
-    return JSONResponse(studio.jobs.start(asked.kind, asked.run, given, events).card())
+    return JsonAnswer(studio.jobs.start(asked.kind, asked.run, given, events).card())
 
 
 def given_of(asked: JobRequest) -> dict[str, Any]:
@@ -133,7 +133,7 @@ async def follow_job(studio: Studio, request: Request) -> Response:
 
 async def end_job(studio: Studio, request: Request) -> Response:
     """End a job before its end."""
-    return JSONResponse((await studio.jobs.cancel(request.path_params["id"])).card())
+    return JsonAnswer((await studio.jobs.cancel(request.path_params["id"])).card())
 
 
 def job_routes(studio: Studio) -> list[Route]:

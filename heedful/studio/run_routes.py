@@ -5,13 +5,13 @@ from __future__ import annotations
 import hmac
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from .. import __version__
 from ..errors import BadInput
 from ..service.fields import HttpError
-from .answers import stream, studio_route
+from .answers import JsonAnswer, stream, studio_route
 from .recorded import RUN, example, recorded
 from .requests import NothingRequest, asked_for
 from .static_files import POLICY, listing, packed, type_of
@@ -64,7 +64,7 @@ async def list_runs(studio: Studio, request: Request) -> Response:
     runs = [{**one.card(), "worker": states.get(one.id)} for one in studio.folders.scan()]
     found = recorded()
     example = {"recorded": None if found is None else found.card()}
-    return JSONResponse({"runs": runs, "version": __version__, "root": str(studio.folders.root)} | example)
+    return JsonAnswer({"runs": runs, "version": __version__, "root": str(studio.folders.root)} | example)
 
 
 async def show_run(studio: Studio, request: Request) -> Response:
@@ -75,16 +75,16 @@ async def show_run(studio: Studio, request: Request) -> Response:
     if state is not None and state["state"] == "ready":
         worker = await studio.worker(folder.id)
         found |= (await studio.service.result(worker, "describe", {}))["result"]
-    return JSONResponse(found)
+    return JsonAnswer(found)
 
 
 async def about_run(studio: Studio, request: Request) -> Response:
     """What a model is and can do; it is loaded for this."""
     id = request.path_params["id"]
     if id == RUN:
-        return JSONResponse(example().told["about"])
+        return JsonAnswer(example().told["about"])
     event = await studio.service.result(await studio.worker(id), "about", {})
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 async def load_run(studio: Studio, request: Request) -> Response:
@@ -93,7 +93,7 @@ async def load_run(studio: Studio, request: Request) -> Response:
     id = request.path_params["id"]
     worker = await studio.worker(id)
     worker.wake()
-    return JSONResponse(studio.worker_state(id, worker))
+    return JsonAnswer(studio.worker_state(id, worker))
 
 
 async def order_run(studio: Studio, request: Request) -> Response:
@@ -101,7 +101,7 @@ async def order_run(studio: Studio, request: Request) -> Response:
     await asked_for(NothingRequest, studio.service, request)
     folder, order = studio.folder(request.path_params["id"]), request.url.path.rpartition("/")[2]
     try:
-        return JSONResponse({"pid": folder.send(order)})
+        return JsonAnswer({"pid": folder.send(order)})
     except (BadInput, OSError) as error:
         raise HttpError(409, str(error)) from None
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..files import MEGABYTE, present, read_json
+from ..files import MEGABYTE, inside, present, read_json
 from ..interop import run_files
 from ..interop.run_folder import CONFIG, RECIPE, WEIGHTS
 
@@ -30,6 +30,7 @@ HEADER = 16 * MEGABYTE  # bytes of the header of a safetensors file
 EVALUATIONS = 200  # lines of samples that are shown, at least
 SAMPLES, CHARACTERS = 8, 1000  # samples of a line, and characters of a text
 LINE = 4096  # bytes at the end of metrics.jsonl, for its last lines
+NO_HEADER = (TypeError, AttributeError, KeyError, RecursionError)  # of what stands in its place
 SIGNALS = {"stop": signal.SIGTERM, "save": signal.SIGUSR2}
 
 
@@ -54,8 +55,8 @@ class ModelFolder:
             "name": self.path.name,
             "folder": str(self.path),
             "kind": "run" if self.is_run else "folder",
-            "task": recipe.get("task"),
-            "architecture": config.get("heedful") or config.get("model_type"),
+            "task": text_of(recipe.get("task")),
+            "architecture": text_of(config.get("heedful")) or text_of(config.get("model_type")),
             "parameters": parameters(self.path / WEIGHTS),
             "has_model": present(self.path / CONFIG),
             "date": written(self.path),
@@ -178,28 +179,32 @@ def shortened(samples: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def last_line(path: Path) -> dict[str, float]:
     """The step and the loss that a metrics file says last."""
-    if not path.is_file():
-        return {}
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(BadInput, OSError), inside(path.parent, path.name).open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LINE))
         for line in reversed(file.read(LINE).splitlines()):
             found = run_files.json_object(line) or {}
             if all(type(found.get(name)) in (int, float) for name in ("step", "loss")):
-                return {name: found[name] for name in ("step", "loss") if math.isfinite(found[name])}
+                last = {name: found[name] for name in ("step", "loss")}
+                return {name: x for name, x in last.items() if abs(x) <= sys.float_info.max}
     return {}
+
+
+def text_of(value: Any) -> str | None:
+    """What a file says, if it is a text."""
+    return value if isinstance(value, str) else None
 
 
 def careful_json(path: Path) -> dict[str, Any]:
     """What a file of JSON says; nothing where it is missing or damaged."""
     with contextlib.suppress(BadInput, OSError, ValueError):
-        return read_json(path)
+        return read_json(inside(path.parent, path.name))
     return {}
 
 
 def parameters(path: Path) -> int | None:
     """The numbers in a safetensors file, by its header; None where that cannot be read."""
-    with contextlib.suppress(OSError, ValueError, struct.error, TypeError, AttributeError, KeyError):
-        with path.open("rb") as file:
+    with contextlib.suppress(BadInput, OSError, ValueError, struct.error, *NO_HEADER):
+        with inside(path.parent, path.name).open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(min(length, HEADER)))
         shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..service.task_routes import pictures_of
-from .answers import as_bytes, studio_route
+from .answers import JsonAnswer, as_bytes, studio_route
 from .recorded import RUN, example
 from .requests import (
     AlignmentQuery,
@@ -31,12 +31,12 @@ async def make_trace(studio: Studio, request: Request) -> Response:
     """Send a text through a model, and keep everything."""
     asked = await asked_for(TraceRequest, studio.service, request)
     if asked.run == RUN:
-        return JSONResponse(example().made(asked.text, asked.target, asked.edits))
+        return JsonAnswer(example().made(asked.text, asked.target, asked.edits))
     given = {"text": asked.text, "target": asked.target, "edits": asked.edits}
     worker = await studio.worker(asked.run)
     event = await studio.service.result(worker, "trace", given, 1, studio.pictures.of(asked.text))
     studio.remember(event["result"]["id"], TraceKey(asked.run, given))
-    return JSONResponse({"run": asked.run, **event["result"]})
+    return JsonAnswer({"run": asked.run, **event["result"]})
 
 
 async def show_output(studio: Studio, request: Request) -> Response:
@@ -45,7 +45,7 @@ async def show_output(studio: Studio, request: Request) -> Response:
     given = {"text": asked.text, "edits": asked.edits}
     worker = await studio.worker(asked.run)
     event = await studio.service.result(worker, "output", given, 1, studio.pictures.of(asked.text))
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 async def of_trace(studio: Studio, request: Request, do: str, query: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ async def keep_picture(studio: Studio, request: Request) -> Response:
     """Keep a picture in memory, so that traces can name it."""
     asked = await asked_for(PictureRequest, studio.service, request, studio.service.limits.image_bytes)
     (data,) = pictures_of(asked.picture)
-    return JSONResponse({"text": f"picture:{studio.pictures.add(data)}"})
+    return JsonAnswer({"text": f"picture:{studio.pictures.add(data)}"})
 
 
 async def thumbs(studio: Studio, request: Request) -> Response:
@@ -81,25 +81,25 @@ async def tensor(studio: Studio, request: Request) -> Response:
 async def steps(studio: Studio, request: Request) -> Response:
     """One query of one head: scores, mask, weights, values, and what the block makes of them."""
     query = query_of(StepsQuery, studio.service, request)
-    return JSONResponse((await of_trace(studio, request, "steps", query))["result"])
+    return JsonAnswer((await of_trace(studio, request, "steps", query))["result"])
 
 
 async def sublayer(studio: Studio, request: Request) -> Response:
     """One query from before a sublayer to after it: x, norm, heads, output, sum."""
     query = query_of(SublayerQuery, studio.service, request)
-    return JSONResponse((await of_trace(studio, request, "sublayer", query))["result"])
+    return JsonAnswer((await of_trace(studio, request, "sublayer", query))["result"])
 
 
 async def alignment(studio: Studio, request: Request) -> Response:
     """Where each output comes from: by weights, value norms, value zeroing or gradients."""
     query = query_of(AlignmentQuery, studio.service, request)
-    return JSONResponse((await of_trace(studio, request, "alignment", query))["result"])
+    return JsonAnswer((await of_trace(studio, request, "alignment", query))["result"])
 
 
 async def flow(studio: Studio, request: Request) -> Response:
     """What each layer would predict, what sublayers add, and the rollout of attention."""
     query = query_of(FlowQuery, studio.service, request)
-    return JSONResponse((await of_trace(studio, request, "flow", query))["result"])
+    return JsonAnswer((await of_trace(studio, request, "flow", query))["result"])
 
 
 def trace_routes(studio: Studio) -> list[Route]:

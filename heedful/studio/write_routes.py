@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Annotated, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..models.base.settings import Range
@@ -15,7 +15,7 @@ from ..service.app import Events
 from ..service.fields import HttpError, Most, hints_of, is_required, read
 from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
-from .answers import stream, studio_route
+from .answers import JsonAnswer, stream, studio_route
 from .recorded import RUN, example
 from .requests import (
     AlignmentQuery,
@@ -93,7 +93,7 @@ async def guess(studio: Studio, request: Request) -> Response:
     asked = await asked_for(GuessRequest, studio.service, request)
     given, blob = {"text": asked.text}, studio.pictures.of(asked.text)
     event = await studio.service.result(await studio.worker(asked.run), "guess", given, 1, blob)
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 async def align(studio: Studio, request: Request) -> Response:
@@ -103,9 +103,9 @@ async def align(studio: Studio, request: Request) -> Response:
     given = {name: value for name, value in asked.items() if name not in told and name != "run"}
     if run == RUN:
         example().made(**told)
-        return JSONResponse(example().answer("alignment", given)["result"])
+        return JsonAnswer(example().answer("alignment", given)["result"])
     event = await studio.service.result(await studio.worker(run), "alignment", {"trace": told, **given})
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 # What a model is.
@@ -116,7 +116,7 @@ async def positions(studio: Studio, request: Request) -> Response:
     asked = await asked_for(PositionsRequest, studio.service, request)
     given = {"length": asked.length, "base": asked.base}
     event = await studio.service.result(await studio.worker(asked.run), "positions", given)
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 async def tokenize(studio: Studio, request: Request) -> Response:
@@ -124,7 +124,7 @@ async def tokenize(studio: Studio, request: Request) -> Response:
     asked = await asked_for(SpellRequest, studio.service, request)
     given = {"text": asked.text, "target": asked.target}
     event = await studio.service.result(await studio.worker(asked.run), "spell", given)
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 async def token_statistics(studio: Studio, request: Request) -> Response:
@@ -132,7 +132,7 @@ async def token_statistics(studio: Studio, request: Request) -> Response:
     asked = await asked_for(TokenStatisticsRequest, studio.service, request)
     given = {"target": asked.target, "count": asked.count}
     event = await studio.service.result(await studio.worker(asked.run), "token_statistics", given)
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 async def cost(studio: Studio, request: Request) -> Response:
@@ -140,7 +140,7 @@ async def cost(studio: Studio, request: Request) -> Response:
     asked = await asked_for(CostRequest, studio.service, request)
     given = {name: value for name, value in vars(asked).items() if name != "run"}
     event = await studio.service.result(await studio.worker(asked.run), "describe", given)
-    return JSONResponse(event["result"])
+    return JsonAnswer(event["result"])
 
 
 def recorded_events(do: str, given: dict[str, Any]) -> Events:
@@ -209,7 +209,7 @@ def task_answer(task: TaskRoute, takes: Any) -> Any:
             task, read(task.takes, rest, studio.service.limits), rest, studio.service.limits
         )
         over = await studio.service.result(worker, task.do, given, 1, blob)
-        return JSONResponse({task.results: over["result"]["rows"]})
+        return JsonAnswer({task.results: over["result"]["rows"]})
 
     answer.__doc__ = task.takes.__doc__
     return answer

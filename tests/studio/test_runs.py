@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from helpers.studio_cases import local_studio
 
@@ -38,6 +39,49 @@ def test_damaged_folders_are_listed_with_what_can_be_read(folders):
     assert runs["no config"]["has_model"] is False and runs["deep json"]["architecture"] is None
     for run in runs.values():
         assert client.get(f"/api/runs/{run['id']}").json["name"] == run["name"]
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """A studio with one run, whose files a test writes."""
+    root = tmp_path / "runs"
+    (root / "odd").mkdir(parents=True)
+    (root / "odd" / "config.json").write_text("{}")
+    with local_studio(root) as client:
+        yield root / "odd", client
+
+
+def answers(client):
+    """What is said of the only run: in the list, alone, of its metrics and of its samples."""
+    (run,) = client.get("/api/runs").json["runs"]
+    paths = ("", "/metrics", "/samples")
+    return [run, *(client.get(f"/api/runs/{run['id']}{path}") for path in paths)]
+
+
+def test_numbers_and_texts_that_json_does_not_have_do_no_harm(odd):
+    folder, client = odd
+    folder.joinpath("config.json").write_text('{"heedful": {"a": 1}, "x": 1e999, "y": "\\ud800"}')
+    folder.joinpath("status.json").write_text('{"reason": "\\udfff", "step": -1e999}')
+    lines = ['{"step": NaN, "loss": 1}', '{"step": 2, "loss": 1%s}' % ("0" * 400)]
+    folder.joinpath("metrics.jsonl").write_text("\n".join(lines) + "\n")
+    run, alone, metrics, _ = answers(client)
+    assert (run["architecture"], run["step"], run["last"]) == (None, None, {"step": 2})
+    assert alone.json["config"]["x"] is None and alone.json["config"]["y"] == "\ud800"
+    figures = np.frombuffer(metrics.body[-16:], "<f4")  # two columns of two rows
+    assert np.isinf(figures).sum() == np.isnan(figures).sum() == 1 and {1, 2} <= set(figures)
+
+
+def test_pipes_and_links_to_other_places_are_left_alone(odd, tmp_path):
+    folder, client = odd
+    (tmp_path / "secret.json").write_text('{"task": "secret"}\n')
+    for name in ("recipe.json", "samples.jsonl"):
+        (folder / name).symlink_to(tmp_path / "secret.json")
+    for name in ("metrics.jsonl", "model.safetensors", "status.json"):
+        os.mkfifo(folder / name)  # whoever opens one waits for ever
+    run, alone, metrics, samples = answers(client)
+    assert run["task"] is None and alone.json["recipe"] == {} and run["parameters"] is None
+    assert metrics.status == 409 and "is not a regular file" in metrics.json["error"]["message"]
+    assert samples.status == 409 and "leads out of its folder" in samples.json["error"]["message"]
 
 
 def test_a_run_is_described_once_its_model_is_loaded(studio):
