@@ -69,13 +69,8 @@ export function used() {
 async function request(path, { body, signal, method } = {}) {
   let response;
   try {
-    response = await fetch(path, {
-      method: method ?? (body === undefined ? 'GET' : 'POST'),
-      headers: body === undefined ? {} : { 'content-type': 'application/json' },
-      body: body === undefined ? undefined : JSON.stringify(body),
-      credentials: 'same-origin',
-      signal,
-    });
+    const sent = body !== undefined && { method: method ?? 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) };
+    response = await fetch(path, { ...sent, signal });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw trouble(words.unreachable);
@@ -126,14 +121,13 @@ export async function tensor(path, options = {}) {
     dtype: response.headers.get('x-dtype') ?? 'f32',
   });
   const { buffer, shape, dtype } = await answer(path, options, read, true);
-  return { data: typed(buffer, dtype), shape };
+  const Type = { u8: Uint8Array, f32: Float32Array, i32: Int32Array }[dtype];
+  return { data: Type ? new Type(buffer) : halves(new Uint16Array(buffer)), shape };
 }
 
-function typed(buffer, dtype) {
-  if (dtype === 'u8') return new Uint8Array(buffer);
-  if (dtype === 'f32') return new Float32Array(buffer);
-  if (dtype === 'i32') return new Int32Array(buffer);
-  return halves(new Uint16Array(buffer));
+/** A tensor of a trace by its name and place. */
+export function traced(trace, place, signal) {
+  return tensor(url(`/api/trace/${trace.id}/tensor`, place), { signal });
 }
 
 function halves(bits) {

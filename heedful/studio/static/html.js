@@ -12,11 +12,11 @@ const DARK = '(prefers-color-scheme: dark)';
 export function useWidth(ref, first = 0) {
   const [width, setWidth] = useState(first);
   useLayoutEffect(() => {
-    if (!ref.current) return undefined;
-    const measure = () => setWidth(Math.floor(ref.current?.clientWidth ?? 0));
+    const { current } = ref;
+    const measure = () => setWidth(Math.floor(current.clientWidth));
     measure();
     const observer = new ResizeObserver(measure);
-    observer.observe(ref.current);
+    observer.observe(current);
     return () => observer.disconnect();
   }, []);
   return width;
@@ -32,6 +32,12 @@ export function useKeys(act) {
     addEventListener('keydown', press);
     return () => removeEventListener('keydown', press);
   });
+}
+
+/** A view had a use for an event: neither the browser nor the page reacts to it. */
+export function claim(event) {
+  event.preventDefault();
+  event.stopPropagation();
 }
 
 /** "dark" or "light", followed as it changes. */

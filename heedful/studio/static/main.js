@@ -58,11 +58,7 @@ function stepHead(key, state, trace) {
 function StatusLine({ trace, answer }) {
   if (answer.busy) return html`<footer class="status" role="status">${words.loading}</footer>`;
   if (!trace) return html`<footer class="status"></footer>`;
-  const facts = [
-    `${words.own}; ${words.differs(num(trace.agreement, 2))}`,
-    words.seconds(num(1000 * trace.seconds, 2)),
-    words.traceIs(trace.id.slice(0, 6)),
-  ];
+  const facts = [words.differs(num(trace.agreement, 2)), words.seconds(num(1000 * trace.seconds, 2)), words.traceIs(trace.id.slice(0, 6))];
   return html`<footer class="status">${facts.map((fact) => html`<span>${fact}</span>`)}</footer>`;
 }
 

@@ -77,9 +77,7 @@ function inner(svg, at) {
     for (const name of ['class', 'data-from', 'tabindex']) to[i].removeAttribute(name);
   });
   const { left, top, width, height } = at(svg.getBoundingClientRect());
-  for (const [name, value] of Object.entries({ x: left, y: top, width, height, overflow: 'visible' })) {
-    copy.setAttribute(name, value);
-  }
+  for (const [name, value] of Object.entries({ x: left, y: top, width, height, overflow: 'visible' })) copy.setAttribute(name, value);
   return new XMLSerializer().serializeToString(copy);
 }
 
@@ -107,12 +105,8 @@ function walk(node, at, parts) {
 /** {text, width, height} of an element. */
 export function svgOf(element) {
   const frame = element.getBoundingClientRect();
-  const at = (place) => ({
-    left: round(place.left - frame.left + 12),
-    top: round(place.top - frame.top + 12),
-    width: round(place.width),
-    height: round(place.height),
-  });
+  const at = ({ left, top, width: w, height: h }) => (
+    { left: round(left - frame.left + 12), top: round(top - frame.top + 12), width: round(w), height: round(h) });
   const [width, height] = [Math.ceil(frame.width) + 24, Math.ceil(frame.height) + 24];
   const paper = getComputedStyle(document.body).backgroundColor;
   const parts = [`<rect width="${width}" height="${height}" fill="${paper}"/>`];

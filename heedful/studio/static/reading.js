@@ -1,6 +1,6 @@
 /** Readings of attention that pages share: which heads there are, subwords merged, special tokens hidden. */
 import { headOf, spell } from './state.js';
-import { tensor, url } from './api.js';
+import { traced } from './api.js';
 
 /** The head that a page shows: that of the address if the model has it, else the most informative. */
 export function chosenHead(state, trace, which) {
@@ -15,9 +15,7 @@ export function chosenHead(state, trace, which) {
 
 /** The weights of a head as the server has them, [T, S] in half precision. */
 export async function weightsOf(trace, at, signal) {
-  const { which, layer, head } = at;
-  const path = url(`/api/trace/${trace.id}/tensor`, { name: 'weights', which, layer, head, dtype: 'f16' });
-  const { data, shape } = await tensor(path, { signal });
+  const { data, shape } = await traced(trace, { name: 'weights', ...at, dtype: 'f16' }, signal);
   return { ...at, name: spell(at), data, rows: shape[0], cols: shape[1] };
 }
 

@@ -18,15 +18,11 @@ export function format({ page, ...rest }) {
 }
 
 let current = parse(location.hash);
-const listeners = new Set();
-
-function tell() {
-  for (const listener of listeners) listener(current);
-}
+let tell = () => {}; // the shell draws itself again
 
 addEventListener('hashchange', () => {
   current = parse(location.hash);
-  tell();
+  tell(current);
 });
 
 export function now() {
@@ -42,7 +38,7 @@ function open(hash, replace) {
   if (hash === format(current)) return;
   current = parse(hash);
   history[replace ? 'replaceState' : 'pushState'](null, '', hash);
-  tell();
+  tell(current);
 }
 
 /** Go to another page with what pages share, and a patch. */
@@ -50,13 +46,12 @@ export function go(page, patch = {}) {
   open(format({ ...Object.fromEntries(SHARED.map((name) => [name, current[name]])), ...patch, page }));
 }
 
-/** The state; the component is drawn again when it changes. */
+/** The state; the shell is drawn again when it changes. */
 export function useView() {
   const [state, setState] = hooks.useState(current);
   hooks.useEffect(() => {
-    listeners.add(setState);
+    tell = setState;
     setState(current);
-    return () => listeners.delete(setState);
   }, []);
   return state;
 }

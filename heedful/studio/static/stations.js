@@ -1,6 +1,6 @@
-/** The nine stations of the Step page. Each takes what /steps answered, and draws its own numbers. */
+/** The nine stations of the Step page. Each draws its own numbers of what /steps answered. */
 import { html, hooks } from './html.js';
-import { tensor, url, useAnswer } from './api.js';
+import { traced, useAnswer } from './api.js';
 import { fixed, num, origin, words } from './words.js';
 import { text } from './words/step.js';
 import { topOf } from './paint.js';
@@ -75,8 +75,7 @@ function Input({ steps, all }) {
 /** One component of q as a sum of products with a row of W_q. */
 function AsSum({ steps, trace, component }) {
   const { which, layer, head } = steps;
-  const ask = (name) => (signal) => tensor(url(`/api/trace/${trace.id}/tensor`, { name, which, layer, head, dtype: 'f32' }), { signal });
-  const matrix = useAnswer(ask('W_q'), [trace.id, which, layer, head]);
+  const matrix = useAnswer((signal) => traced(trace, { name: 'W_q', which, layer, head, dtype: 'f32' }, signal), [trace.id, which, layer, head]);
   const input = steps.sublayer?.normed;
   if (!matrix.value || !input || matrix.value.shape[1] !== input.length) return null;
   const D = input.length;
@@ -153,8 +152,8 @@ function Scaled({ steps, shownKeys }) {
       from=${`1 / √${steps.q.length} = ${num(1 / Math.sqrt(steps.q.length), 4)}`} />`}</p>
     <${Bars} label=${text.stations[4][1]} signed items=${shownKeys.map((j) => ({ name: steps.keys[j], value: steps.scaled[j],
       ghost: steps.scores[j], from: `${from(j)} = ${num(steps.scores[j])} · ${num(steps.scale)}` }))} />
-    <${Softened} name=${text.withScale} scores=${steps.scaled} steps=${steps} shownKeys=${shownKeys} formula="softmax(scaled)" />
-    <${Softened} name=${text.withoutScale} scores=${steps.scores} steps=${steps} shownKeys=${shownKeys} formula=${text.formula.ghost} faint />`;
+    <${Softened} ...${{ steps, shownKeys }} name=${text.withScale} scores=${steps.scaled} formula="softmax(scaled)" />
+    <${Softened} ...${{ steps, shownKeys }} name=${text.withoutScale} scores=${steps.scores} formula=${text.formula.ghost} faint />`;
 }
 
 function Masked({ steps, shownKeys }) {

@@ -42,7 +42,7 @@ export function saveCsv(rows, name) {
 
 // One HTML file: the modules as data: URLs behind an import map, and the answers of this view.
 
-const IMPORTS = /(from |import\()'(\.{1,2}\/[\w./-]+\.js)'/g;
+const IMPORTS = /(from ?|import\()['"](\.{1,2}\/[\w./-]+\.js)['"]/g;
 
 /** The name below static/ of what a module imports. */
 function resolve(from, path) {
@@ -61,13 +61,11 @@ async function modulesOf(page) {
     const name = wanted.pop();
     if (found.has(name)) continue;
     const text = await source(name);
-    const own = text.replace(IMPORTS, (_, lead, path) => `${lead}'studio/${resolve(name, path)}'`);
-    found.set(name, own.replace(/from"\.\/preact\.js"/, "from'studio/vendor/preact.js'"));
+    found.set(name, text.replace(IMPORTS, (_, lead, path) => `${lead}'studio/${resolve(name, path)}'`));
     for (const [, , path] of text.matchAll(IMPORTS)) {
       const other = resolve(name, path);
       if (!other.startsWith('pages/') || other === `pages/${page}.js` || name.startsWith('pages/')) wanted.push(other);
     }
-    if (/from"\.\/preact\.js"/.test(text)) wanted.push('vendor/preact.js');
   }
   return found;
 }

@@ -11,6 +11,7 @@ import { Tree } from '../views/tree.js';
 
 export const said = text;
 export const input = true;
+const CSV = ['id', 'before', 'step', 'text', 'log_probability', 'total', 'score', 'fate'];
 
 export function applies(run, { writes, can }) {
   return writes ? '' : text.nothing(can.join(', '));
@@ -57,7 +58,7 @@ export function render({ view }) {
   for (let id = done?.best[0]; nodes[id]; id = nodes[id].before) way.push(id);
   const drawn = nodes.filter((node) => node.step <= step).map((node) => ({ ...node, column: node.step - 1, probability: Math.exp(node.log_probability),
     faint: !['lives', 'ended'].includes(node.fate), on: way.includes(node.id), from: text.node(node, num(node.total), num(node.score)) }));
-  Object.assign(shown, { nodes, code: done?.code });
+  Object.assign(shown, { code: done?.code, rows: [CSV, ...nodes.map((node) => CSV.map((key) => node[key]))] });
   return html`<aside class="controls"><${Sliders} names=${namesOf(view)} view=${view} />
     <${Choice} label=${text.stopping} value=${body.stopping} options=${text.rules} onChange=${(stopping) => set({ stopping })} />
   </aside>
@@ -69,9 +70,4 @@ export function render({ view }) {
     <${Numbers} label=${text.candidates} rows=${events[step - 1].nodes} keys=${['text', 'log_probability', 'total', 'score', 'fate']} />
     <${Numbers} label=${text.finished} rows=${done.finished} keys=${['length', 'score', 'total', 'text']} />`}
   </section>`;
-}
-
-export function csv({ shown: { nodes } }) {
-  const keys = ['id', 'before', 'step', 'text', 'log_probability', 'total', 'score', 'fate'];
-  return [keys, ...nodes.map((node) => keys.map((key) => node[key]))];
 }

@@ -49,7 +49,7 @@ function Found({ state, set, trace, found, lens }) {
   const pick = (row, column = 0) => set({ cell: `${row + 1}.${column + 1}` }, true);
   if (trace.picture && !lens) {
     const leading = cols - trace.picture.grid ** 2;
-    return html`<${Overlay} trace=${trace} weights=${found.rollout[r]} leading=${leading} word=${down[r]} label=${`${text.rollout}: ${down[r]}`} say=${text.rolled}
+    return html`<${Overlay} ...${{ trace, leading }} weights=${found.rollout[r]} word=${down[r]} label=${`${text.rollout}: ${down[r]}`} say=${text.rolled}
       marked=${r < leading ? null : r - leading} onPatch=${(i) => pick(r === leading + i ? 0 : leading + i)} />`;
   }
   return html`<${HeatMap} ...${map} label=${lens ? text.shows[0][2] : text.rollout} cell=${[r, c]} onCell=${pick}
@@ -66,7 +66,7 @@ export function render({ view: { state, set, trace, shown } }) {
   Object.assign(shown, { found, show });
   return html`<aside class="controls"><${Choice} label=${text.show} value=${show} options=${text.shows} onChange=${(name) => set({ show: name, cell: '', zoom: '' })} /></aside>
   <section class="picture"><${Note} error=${answer.error} busy=${!flow && words.loading}>${found?.refused}<//>
-    ${found && !found.refused && html`<${Found} key=${show} state=${state} set=${set} trace=${trace} found=${found} lens=${show === 'lens'} />`}</section>`;
+    ${found && !found.refused && html`<${Found} key=${show} ...${{ state, set, trace, found }} lens=${show === 'lens'} />`}</section>`;
 }
 
 export function code(view) {

@@ -8,7 +8,7 @@ import { text } from '../words/heads.js';
 import { axesOf, chosenHead, codeOfTrace, continues, grouped, isSpecial, spellView, viewOf, weightsOf } from '../reading.js';
 import { HUES } from '../paint.js';
 import { Chips } from '../views/chips.js';
-import { Choice, Note, Pick, Toggle } from '../views/controls.js';
+import { Choice, Kinds, Note, Pick, Toggle } from '../views/controls.js';
 import { Grid } from '../views/grid.js';
 import { Overlay } from '../views/overlay.js';
 import { HeatMap, Legend, zoomed } from '../views/map.js';
@@ -64,7 +64,7 @@ function OverPicture({ view, head, kind, row }) {
   const leading = kind.across.length - trace.picture.grid ** 2;
   const own = kind.down.length === kind.across.length; // queries are patches too
   const weights = hooks.useMemo(() => head.data.subarray(row * head.cols, (row + 1) * head.cols), [head, row]);
-  return html`<${Overlay} trace=${trace} weights=${weights} leading=${leading} word=${kind.down[row]}
+  return html`<${Overlay} ...${{ trace, weights, leading }} word=${kind.down[row]}
     marked=${own && row >= leading ? row - leading : null} label=${text.overPicture(kind.down[row])}
     onPatch=${own ? (i) => set({ cell: `${leading + i + 1}.1` }, true) : undefined} />`;
 }
@@ -87,15 +87,14 @@ function Large({ view, kind, heads, axes, scale }) {
   const show = (next) => set({ zoom: spellView(next) }, true);
   const around = (factor) => {
     const now = zoom ?? { r0: 0, r1: rows, c0: 0, c1: cols };
-    const next = zoomed(now, factor, [(now.r0 + now.r1) / 2, (now.c0 + now.c1) / 2], rows, cols);
-    show(next.r1 - next.r0 >= rows && next.c1 - next.c0 >= cols ? null : next);
+    show(zoomed(now, factor, [(now.r0 + now.r1) / 2, (now.c0 + now.c1) / 2], rows, cols));
   };
   const button = (name, act, disabled) => html`<button class="small" disabled=${disabled} onClick=${act}>${name}</button> `;
   const name = words.headName(layer, head);
   return html`<section class="large">
     <h2>${single ? `${words.kinds[which]}, ${name}` : heads.map((one, n) => html`<span
       key=${one.name} class="swatch" style=${{ color: HUES[theme][n % HUES[theme].length] }}>■ ${one.name} </span>`)}</h2>
-    ${picture && kind.across.length >= picture.grid ** 2 && html`<${OverPicture} view=${view} head=${heads[0]} kind=${kind}
+    ${picture && kind.across.length >= picture.grid ** 2 && html`<${OverPicture} ...${{ view, kind }} head=${heads[0]}
       row=${Math.min(cell?.[0] ?? 0, kind.down.length - 1)} />`}
     <p class="label">${text.rows[which]}</p>
     <${HeatMap} ...${{ layers, rows, cols, scale, say, cell }} down=${axes.down.map((one) => one.label)} across=${axes.across.map((one) => one.label)}
@@ -140,8 +139,7 @@ export function render({ view }) {
   const ready = heads.value && heads.value[0].which === which && heads.value[0].rows === kind.down.length;
   Object.assign(shown, { items, heads: ready ? heads.value : [], axes });
   return html`<aside class="controls">
-    <${Choice} label=${text.kind} value=${which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])}
-      onChange=${(one) => set({ head: spell(chosenHead({}, trace, one)), over: '', labels: '', cell: '', zoom: '' })} />
+    <${Kinds} trace=${trace} which=${which} onChange=${(one) => set({ head: spell(chosenHead({}, trace, one)), over: '', labels: '', cell: '', zoom: '' })} />
     <${Choice} label=${text.scale} value=${scale} options=${text.scales} onChange=${(one) => set({ scale: one })} />
     <${Pick} label=${text.order} value=${order} options=${orders} onChange=${(sort) => set({ sort })} />
     ${[['merge', merge, !pieces && text.noMerge], ['hide', hide, !special && text.noHide]].map(([name, on, off]) => html`<${Toggle} key=${name}
@@ -169,11 +167,8 @@ export function code(view) {
 }
 
 export function csv({ shown }) {
-  const { heads, axes } = shown;
-  const layers = heads.map((one) => grouped(one, axes));
-  const rows = [['row', 'column', 'query', 'key', ...heads.map((one) => one.name)]];
-  axes.down.forEach((down, r) => axes.across.forEach((across, c) => {
-    rows.push([r + 1, c + 1, down.label, across.label, ...layers.map((data) => data[r * axes.across.length + c])]);
-  }));
-  return rows;
+  const { heads, axes: { down, across } } = shown;
+  const layers = heads.map((one) => grouped(one, shown.axes));
+  return [['row', 'column', 'query', 'key', ...heads.map((one) => one.name)], ...down.flatMap((row, r) => across.map((column, c) => [
+    r + 1, c + 1, row.label, column.label, ...layers.map((data) => data[r * across.length + c])]))];
 }

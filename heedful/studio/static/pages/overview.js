@@ -10,11 +10,10 @@ import { Note, Slider, Waiting } from '../views/controls.js';
 export const said = text;
 const KINDS = { 'cross-attention': 'cross', attention: 'self', lookup: 'cross' };
 
-/** Shells of the tree of costs: a model without an encoder and a decoder of its own is one shell. */
-function shellsOf(costs, drawn) {
-  const named = costs.parts.filter((part) => /^(encoder|decoder)$/.test(part.name));
-  if (named.length) return named;
-  return [{ name: drawn?.[0]?.name ?? text.model, parts: costs.parts }];
+/** Encoder and decoder, or the whole model as one shell. */
+function shellsOf({ parts }, drawn) {
+  const named = parts.filter((part) => /^(encoder|decoder)$/.test(part.name));
+  return named.length ? named : [{ name: drawn?.[0]?.name ?? text.model, parts }];
 }
 
 /** Where order enters. */
@@ -26,17 +25,17 @@ function Box({ part, which, layer, total, go, order }) {
   const inside = html`<span class="box-name">${part.name}${order && wave}</span><span class="box-detail">${part.detail}</span>
     <span class="box-count">${part.parameters ? count(part.parameters) : ''}</span>
     <i style=${{ width: `${(100 * part.parameters) / total}%` }} />`;
-  const tied = /tied|shared/.test(part.detail) ? ' tied' : '';
+  const kinds = `box${/tied|shared/.test(part.detail) ? ' tied' : ''}`;
   return which
-    ? html`<button class=${`box${tied}`} data-from=${`${from}. ${text.step(layer)}`} onClick=${() => go('step', { head: spell({ which, layer, head: 1 }) })}>${inside}</button>`
-    : html`<div class=${`box${tied}`} tabindex="0" data-from=${from}>${inside}</div>`;
+    ? html`<button class=${kinds} data-from=${`${from}. ${text.step(layer)}`} onClick=${() => go('step', { head: spell({ which, layer, head: 1 }) })}>${inside}</button>`
+    : html`<div class=${kinds} tabindex="0" data-from=${from}>${inside}</div>`;
 }
 
 /** Parts from below to above. Norms of a block stand where they are computed: before or after each layer. */
 function Parts({ part, drawn, kindOf, view, first = 0, ...rest }) {
   const order = part.name === 'positions' || (part.name === 'attention' && drawn?.score_position);
   const which = kindOf(part.name);
-  if (!part.parts.length) return (part.parameters || part.flops || part.detail) && html`<${Box} part=${part} which=${which} order=${order} ...${rest} />`;
+  if (!part.parts.length) return (part.parameters || part.flops || part.detail) && html`<${Box} ...${{ part, which, order, ...rest }} />`;
   const norms = part.parts.find((one) => one.name === 'norms');
   const [before, after] = norms && drawn ? [/pre|sand|para/, /post|sand/].map((place) => place.test(drawn.norm)) : [];
   const norm = (there) => there && html`<div class="norm" tabindex="0" data-from=${text.from(norms, count(norms.parameters), '0')}>${text.norm}</div>`;
@@ -46,7 +45,7 @@ function Parts({ part, drawn, kindOf, view, first = 0, ...rest }) {
     role="group" aria-label=${words.layer}>${Array.from({ length: part.count }, (_, i) => first + i + 1).map((n) => html`<button key=${n}
     aria-pressed=${n === layer} onClick=${() => set({ layer: String(n) })}>${n}</button>`)}</span>`}</span>
     ${[...part.parts].reverse().filter((one) => one !== norms || !drawn?.norm).map((one, i) => html`<${dom.Fragment} key=${i}>${norm(after)}
-      <${Parts} part=${one} drawn=${drawn} kindOf=${kindOf} view=${view} ...${rest} layer=${layer} />${norm(before)}<//>`)}</div>`;
+      <${Parts} ...${{ drawn, kindOf, view, ...rest, layer }} part=${one} />${norm(before)}<//>`)}</div>`;
 }
 
 /** A shell from its input, below, to its output. */
@@ -58,7 +57,8 @@ function Shell({ shell, drawn, view, total, pair }) {
     return view.about.kinds.includes(which) && which;
   };
   let past = 0; // layers below
-  const parts = shell.parts.map((part, i) => html`<${Parts} key=${i} part=${part} first=${/ blocks?$/.test(part.name) ? (past += part.count) - part.count : 0} drawn=${drawn} kindOf=${kindOf} view=${view} total=${total} go=${view.go} layer=${1} />`);
+  const parts = shell.parts.map((part, i) => html`<${Parts} key=${i} ...${{ part, drawn, kindOf, view, total }} go=${view.go} layer=${1}
+    first=${/ blocks?$/.test(part.name) ? (past += part.count) - part.count : 0} />`);
   return html`<section class="shell"><h2>${shell.name}</h2>${parts.reverse()}
     <ul class="facts">${facts.filter(Boolean).map((fact) => html`<li key=${fact}>${fact}</li>`)}</ul></section>`;
 }

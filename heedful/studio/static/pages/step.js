@@ -8,7 +8,7 @@ import { chosenHead, codeOfTrace } from '../reading.js';
 import { colorBy, css, topOf } from '../paint.js';
 import { MANY, STATIONS, keysOf, products } from '../stations.js';
 import { Chips } from '../views/chips.js';
-import { Choice, Pick, Slider, Toggle, Waiting } from '../views/controls.js';
+import { Choice, Flag, Kinds, Pick, Slider, Waiting } from '../views/controls.js';
 import { Formula } from '../views/formula.js';
 import { FIRST } from '../views/strip.js';
 
@@ -17,8 +17,8 @@ export const needs = 'trace';
 
 /** The main vector of each station, for its small picture. */
 function minis(steps, key) {
-  const { sublayer } = steps;
-  return [sublayer?.x, steps.q, products(steps, key), steps.scores, steps.scaled, steps.masked, steps.weights, steps.output, sublayer?.sum ?? sublayer?.out];
+  const { sublayer, q, scores, scaled, masked, weights, output } = steps;
+  return [sublayer?.x, q, products(steps, key), scores, scaled, masked, weights, output, sublayer?.sum ?? sublayer?.out];
 }
 
 function Mini({ values, kind }) {
@@ -52,26 +52,21 @@ function useBefore({ state, run, trace }, query) {
 }
 
 /** Which kind, layer and head, and what its scores are multiplied by. */
-function Controls({ view, at, kind, all, allKeys }) {
+function Controls({ view, at, kind }) {
   const { state, set, trace, run } = view;
   const own = `scale:${spell(at)}:`;
   const edits = listOf(state.edits);
   const factor = Number(edits.find((one) => one.startsWith(own))?.slice(own.length) ?? 1);
   const scale = (x) => set({ edits: [...edits.filter((one) => !one.startsWith(own)), ...(x === 1 ? [] : [own + x])].join() }, true);
   const numbers = (n) => [...Array(n).keys()].map((i) => [String(i + 1), String(i + 1)]);
-  const change = (patch) => set({ head: spell({ ...at, ...patch }) });
   return html`<aside class="controls">
-    <${Choice} label=${text.attention} value=${at.which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])}
-      onChange=${(which) => set({ head: spell(chosenHead({}, trace, which)), query: '', key: '' })} />
-    <div class="pair">
-      <${Pick} label=${text.layer} value=${String(at.layer)} options=${numbers(kind.layers)} onChange=${(n) => change({ layer: n })} />
-      <${Pick} label=${text.head} value=${String(at.head)} options=${numbers(kind.heads)} onChange=${(n) => change({ head: n })} />
-    </div>
-    <${Choice} label=${text.components} value=${all ? '1' : ''} options=${[['', words.first(FIRST)], ['1', words.all('')]]}
+    <${Kinds} trace=${trace} which=${at.which} onChange=${(which) => set({ head: spell(chosenHead({}, trace, which)), query: '', key: '' })} />
+    <div class="pair">${[['layer', kind.layers], ['head', kind.heads]].map(([name, n]) => html`<${Pick} key=${name} label=${text[name]} value=${String(at[name])}
+      options=${numbers(n)} onChange=${(to) => set({ head: spell({ ...at, [name]: to }) })} />`)}</div>
+    <${Choice} label=${text.components} value=${state.all || ''} options=${[['', words.first(FIRST)], ['1', words.all('')]]}
       onChange=${(value) => set({ all: value }, true)} />
     ${run.kind !== 'recorded' && html`<div data-from=${text.factorAbout}><${Slider} label=${text.factor} value=${factor} low=${0} high=${4} step=${0.25} onChange=${scale} /></div>`}
-    ${kind.across.length > MANY && html`<${Toggle} label=${`${text.keys}: ${words.all(kind.across.length)}`} on=${allKeys}
-      onChange=${(on) => set({ keys: on ? '1' : '' }, true)} />`}
+    ${kind.across.length > MANY && html`<${Flag} name="keys" label=${`${text.keys}: ${words.all(kind.across.length)}`} view=${view} />`}
   </aside>`;
 }
 
@@ -81,12 +76,12 @@ export function render({ view }) {
   const kind = trace.kinds[at.which];
   const query = intOf(state.query, 1, kind.down.length, 1);
   const station = intOf(state.step, 1, STATIONS.length, 1) - 1;
-  const { which, layer, head } = at;
-  const path = url(`/api/trace/${trace.id}/steps`, { which, layer, head, query });
+  const place = { ...at, query };
+  const path = url(`/api/trace/${trace.id}/steps`, place);
   const answer = useAnswer((signal) => json(path, { signal }), [path]);
   const steps = answer.value;
-  const before = useBefore(view, { which, layer, head, query });
-  const fits = steps && steps.which === which && steps.keys.length === kind.across.length;
+  const before = useBefore(view, place);
+  const fits = steps && steps.which === at.which && steps.keys.length === kind.across.length;
   const all = state.all === '1' || (fits && steps.q.length <= FIRST);
   const best = fits ? steps.weights.indexOf(Math.max(...steps.weights)) : 0;
   const chosenKey = intOf(state.key, 1, kind.across.length, best + 1) - 1;
@@ -100,7 +95,7 @@ export function render({ view }) {
   const shownKeys = keysOf(steps, state.keys === '1');
   const props = { steps, before: before?.keys.length === steps.keys.length ? before : null, trace, all, chosenKey, component, shownKeys,
     onKey: (j) => set({ key: String(j + 1) }, true), onComponent: (i) => set({ component: String(i + 1) }, true) };
-  return html`<${Controls} view=${view} at=${at} kind=${kind} all=${state.all === '1'} allKeys=${state.keys === '1'} />
+  return html`<${Controls} view=${view} at=${at} kind=${kind} />
     <section class="picture step">
       <div class="picker"><span class="label">${text.query}</span><${Chips} label=${text.query}
         items=${kind.down.map((word, i) => ({ text: word, on: i + 1 === query, from: `${text.query} ${i + 1}` }))}
@@ -131,8 +126,7 @@ sublayer.x_TD[${query - 1}], sublayer.heads_TX[${query - 1}], sublayer.out_TD[${
 
 export function csv({ shown: { steps } }) {
   if (!steps) return [[words.noTable]];
-  const rows = [['key', 'word', 'score', 'scaled', 'bias', 'allowed', 'masked', 'weight', ...steps.output.map((_, i) => `weighted value ${i + 1}`)]];
-  steps.keys.forEach((word, j) => rows.push([j + 1, word, steps.scores[j], steps.scaled[j], steps.bias?.[j] ?? 0, steps.allowed[j] ? 1 : 0,
-    steps.masked[j] ?? '-inf', steps.weights[j], ...steps.weighted_values[j]]));
-  return rows;
+  const { scores, scaled, bias, allowed, masked, weights, weighted_values: values } = steps;
+  return [['key', 'word', 'score', 'scaled', 'bias', 'allowed', 'masked', 'weight', ...steps.output.map((_, i) => `weighted value ${i + 1}`)],
+    ...steps.keys.map((word, j) => [j + 1, word, scores[j], scaled[j], bias?.[j] ?? 0, Number(allowed[j]), masked[j] ?? '-inf', weights[j], ...values[j]])];
 }

@@ -6,7 +6,7 @@ import { words } from '../words.js';
 import { text } from '../words/tokenizer.js';
 import { codeOfModel, literal } from '../reading.js';
 import { Chips } from '../views/chips.js';
-import { Note, Pick, Slider, Toggle } from '../views/controls.js';
+import { Flag, Note, Pick, Slider } from '../views/controls.js';
 
 export const said = text;
 export const input = 'text';
@@ -30,7 +30,8 @@ function Spelled({ name, found: { pieces, words: cut, kind, why: reason, measure
       <${Chips} label=${text.step} items=${reached.map((one, w) => ({ text: one.pieces.join(' · '), on: w === current }))} />`}</section>`;
 }
 
-export function render({ view: { state, set, run, runs, about, shown } }) {
+export function render({ view }) {
+  const { state, set, run, runs, about, shown } = view;
   const given = state.text || about.example;
   const typed = /^(shapes|picture):/.test(given) ? text.example : given;
   const target = state.side === '1';
@@ -39,12 +40,11 @@ export function render({ view: { state, set, run, runs, about, shown } }) {
   const held = useAnswer(state.data ? (signal) => json('/api/token_statistics', { body: { run: run.id, target }, signal }) : null, [state.data, run.id, target]);
   const found = answer.value ?? [];
   Object.assign(shown, { found, typed, target });
-  const flip = (name) => (on) => set({ [name]: on ? '1' : '' });
   const names = runs.filter((one) => one.has_model).map((one) => [one.id, one.name]);
   return html`<aside class="controls">
-    ${about.tokenizers > 1 && html`<${Toggle} label=${text.side} on=${target} onChange=${flip('side')} />`}
+    ${about.tokenizers > 1 && html`<${Flag} name="side" label=${text.side} view=${view} />`}
     <${Pick} label=${text.other} value=${state.other ?? ''} options=${[['', '–'], ...names]} onChange=${(other) => set({ other })} />
-    <${Toggle} label=${text.statistics} on=${Boolean(state.data)} onChange=${flip('data')} /></aside>
+    <${Flag} name="data" label=${text.statistics} view=${view} /></aside>
   <section class="picture"><${Note} error=${answer.error || held.error} busy=${(answer.busy || held.busy) && words.loading} />
     ${found.map((one, i) => html`<${Spelled} key=${i} name=${names.find(([id]) => id === bodies[i]?.run)?.[1]} found=${one} step=${state[`step${i || ''}`]}
       onStep=${(n) => set({ [`step${i || ''}`]: String(n) }, true)} />`)}

@@ -7,7 +7,7 @@ import { text } from '../words/training.js';
 import { trainDemo } from '../frame.js';
 import { Rows } from '../measure.js';
 import { literal } from '../reading.js';
-import { Choice, Note, Slider, Toggle } from '../views/controls.js';
+import { Choice, Flag, Note, Slider, Toggle } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
 import { Table } from '../views/table.js';
 
@@ -99,7 +99,7 @@ export function render({ view }) {
   return html`<aside class="controls">
     <${Choice} label=${text.x} value=${by} options=${axes.map((key) => [key, key])} onChange=${(key) => set({ by: key, zoom: '' })} />
     <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: String(Math.round(100 * x)) }, true)} />
-    <${Toggle} label=${text.log} on=${state.log} onChange=${(on) => set({ log: on ? '1' : '' })} />
+    <${Flag} name="log" label=${text.log} view=${view} />
     <${Toggle} label=${text.latest} on=${!state.still} onChange=${(on) => set({ still: on ? '' : '1', at: '' })} />
     ${shows && html`<div role="status">${text.states[job.state] ?? job.state}<pre>${job.state !== 'done' && job.lines.join('\n')}</pre></div>`}
     ${shows && job.state === 'done' && button(text.open, () => view.go('heads', { run: job.run, text: '', target: '', head: '', edits: '' }))}

@@ -11,7 +11,7 @@ import { Sliders, optionsOf } from '../decoding.js';
 import { weightColor } from '../paint.js';
 import { Bars } from '../views/bars.js';
 import { Chips } from '../views/chips.js';
-import { Note, Num, Pick, Toggle } from '../views/controls.js';
+import { Flag, Note, Num, Pick } from '../views/controls.js';
 import { HeatMap } from '../views/map.js';
 import { Ribbons } from '../views/ribbons.js';
 
@@ -30,10 +30,6 @@ function namesOf({ state }) {
 
 function tokensOf(stream) {
   return (stream?.events ?? []).flatMap((event) => event.token ?? []);
-}
-
-function flip(key, label, { state, set }) {
-  return html`<${Toggle} label=${label} on=${Boolean(state[key])} onChange=${(on) => set({ [key]: on ? '1' : '' })} />`;
 }
 
 /** One way to write, and the alternatives of a token. */
@@ -76,7 +72,8 @@ function AlignmentControls({ view, found: { by, layers, heads: count } }) {
   return html`<${Pick} label=${text.head} value=${state.aligner ?? ''} onChange=${(aligner) => set({ aligner })}
       options=${[['', text.best], ...places.map(([layer, head]) => [head ? `${layer}.${head}` : `${layer}`, text.of(layer, head)])]} />
     <${Pick} label=${text.by} value=${by} options=${Object.entries(text.measures)} onChange=${(one) => set({ by: one })} />
-    <${Sliders} names=${['least']} view=${view} />${flip('reads', text.reads, view)}${flip('merge', heads.merge, view)}${flip('hide', heads.hide, view)}`;
+    <${Sliders} names=${['least']} view=${view} />${
+      Object.entries({ reads: text.reads, merge: heads.merge, hide: heads.hide }).map(([name, label]) => html`<${Flag} key=${name} ...${{ name, label, view }} />`)}`;
 }
 
 /** Ribbons and the matrix, linked. */
@@ -116,7 +113,7 @@ function Writer({ view, given }) {
     const next = name ? [...new Set([...listOf(state.branches), name])] : names.filter((one) => one && one !== old && one !== TARGET);
     set({ branches: next.join(), target: old === TARGET && !name ? '' : state.target, row: name && next.indexOf(name) + 2, token: '' });
   };
-  return html`<aside class="controls">${flip('sample', text.sample, view)}<${Sliders} names=${namesOf(view)} view=${view} />
+  return html`<aside class="controls"><${Flag} name="sample" label=${text.sample} view=${view} /><${Sliders} names=${namesOf(view)} view=${view} />
     ${found && html`<${AlignmentControls} view=${view} found=${found} />`}</aside>
   <section class="picture">
     ${names.map((name, i) => html`<${Branch} key=${name} n=${i + 1} ...${{ name, given, view }} open=${i + 1 === open}

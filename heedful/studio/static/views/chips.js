@@ -1,5 +1,5 @@
 /** Tokens or labels in a row: buttons if they can be chosen. */
-import { html, hooks } from '../html.js';
+import { claim, html, hooks } from '../html.js';
 import { cellStyle } from '../paint.js';
 
 /** `items`: {text, color, from, on, faint}; onPick(i). */
@@ -12,8 +12,7 @@ export function Chips({ items, label, onPick }) {
     const to = step && row.current.children[i + step];
     if (!to) return;
     to.focus();
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   }
 
   return html`<div class="chips" role="group" aria-label=${label} ref=${row}>

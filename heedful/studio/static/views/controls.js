@@ -22,6 +22,16 @@ export function Toggle({ label, on, onChange, off }) {
   </label>`;
 }
 
+/** A switch that the address keeps under a name. */
+export function Flag({ name, label, view: { state, set } }) {
+  return html`<${Toggle} label=${label} on=${Boolean(state[name])} onChange=${(on) => set({ [name]: on ? '1' : '' })} />`;
+}
+
+/** The kinds of attention of a trace. */
+export function Kinds({ trace, which, onChange }) {
+  return html`<${Choice} label=${words.attention} value=${which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])} onChange=${onChange} />`;
+}
+
 /** One of many, as a list. `options`: [value, name]. */
 export function Pick({ label, value, options, onChange }) {
   return html`<label class="pick">

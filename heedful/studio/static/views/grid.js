@@ -1,5 +1,5 @@
 /** All heads at a glance: thumbnails on one canvas, with a button over each. */
-import { html, hooks, useWidth, useTheme } from '../html.js';
+import { claim, html, hooks, useTheme, useWidth } from '../html.js';
 import { words } from '../words.js';
 import { paintThumbs } from '../paint.js';
 
@@ -36,8 +36,7 @@ export function Grid({ thumbs, items, inPlace, scale, chosen, onChoose, label })
     const to = event.currentTarget.parentNode.children[n + steps[event.key]];
     if (!to) return;
     to.focus();
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   }
 
   const current = Math.max(0, plan ? plan.boxes.findIndex(({ name }) => chosen.includes(name)) : 0);

@@ -1,5 +1,5 @@
 /** A heat map of a matrix: pointer and arrow keys read a cell, wheel and + - 0 zoom, dragging pans. Cells are counted from 0. */
-import { html, hooks, useWidth, useTheme } from '../html.js';
+import { claim, html, hooks, useTheme, useWidth } from '../html.js';
 import { fixed, words } from '../words.js';
 import { at, css, inkOn, paintMap, places, ramp, signedPlaces, sized, topOf } from '../paint.js';
 
@@ -104,7 +104,7 @@ function within(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }
 
-/** A view scaled around a cell, inside the matrix. */
+/** A view scaled around a cell, inside the matrix; null for the whole. */
 export function zoomed(view, factor, [r, c], rows, cols) {
   const part = (low, high, at, most) => {
     const size = within(Math.round((high - low) * factor), Math.min(8, most), most);
@@ -113,7 +113,7 @@ export function zoomed(view, factor, [r, c], rows, cols) {
   };
   const [r0, r1] = part(view.r0, view.r1, r, rows);
   const [c0, c1] = part(view.c0, view.c1, c, cols);
-  return { r0, r1, c0, c1 };
+  return r1 - r0 >= rows && c1 - c0 >= cols ? null : { r0, r1, c0, c1 };
 }
 
 /**
@@ -167,10 +167,6 @@ export function HeatMap(props) {
     return [within(r, view.r0, view.r1 - 1), within(c, view.c0, view.c1 - 1)];
   }
 
-  function change(next) {
-    onView?.(next.r1 - next.r0 >= rows && next.c1 - next.c0 >= cols ? null : next);
-  }
-
   function move(event) {
     const { drag } = live.current;
     if (!drag || !onView) {
@@ -182,7 +178,7 @@ export function HeatMap(props) {
     const [high, wide] = [view.r1 - view.r0, view.c1 - view.c0];
     const r0 = within(Math.round(drag.view.r0 - y / box.tall), 0, rows - high);
     const c0 = within(Math.round(drag.view.c0 - x / box.wide), 0, cols - wide);
-    if (drag.moved) change({ r0, c0, r1: r0 + high, c1: c0 + wide });
+    if (drag.moved) onView({ r0, c0, r1: r0 + high, c1: c0 + wide });
   }
 
   function press(event) {
@@ -201,7 +197,7 @@ export function HeatMap(props) {
   function wheel(event) {
     if (!onView || Math.max(rows, cols) <= ROOMY) return;
     event.preventDefault();
-    change(zoomed(view, event.deltaY > 0 ? 1.25 : 0.8, under(event), rows, cols));
+    onView(zoomed(view, event.deltaY > 0 ? 1.25 : 0.8, under(event), rows, cols));
   }
 
   function key(event) {
@@ -212,11 +208,10 @@ export function HeatMap(props) {
       const [dr, dc] = steps[event.key];
       look([within(r + dr, view.r0, view.r1 - 1), within(c + dc, view.c0, view.c1 - 1)]);
     } else if (event.key === 'Enter') (onOpen ?? onCell)?.(r, c);
-    else if (zooms[event.key] && onView) change(zoomed(view, zooms[event.key], [r, c], rows, cols));
+    else if (zooms[event.key] && onView) onView(zoomed(view, zooms[event.key], [r, c], rows, cols));
     else if (event.key === '0' && onView) onView(null);
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   }
 
   hooks.useEffect(() => {

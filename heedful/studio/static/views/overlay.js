@@ -1,6 +1,6 @@
 /** Attention over a picture: the darker a patch is covered, the larger its weight in one row. */
-import { hooks, html, useTheme } from '../html.js';
-import { tensor, url, useAnswer } from '../api.js';
+import { claim, hooks, html, useTheme } from '../html.js';
+import { traced, useAnswer } from '../api.js';
 import { num, words } from '../words.js';
 import { HUES, carrier, sized } from '../paint.js';
 
@@ -25,8 +25,7 @@ export function Overlay({ trace, weights, leading, word, marked = null, onPatch,
   const [at, setAt] = hooks.useState(null);
   const theme = useTheme();
   const { grid } = trace.picture;
-  const ask = (signal) => tensor(url(`/api/trace/${trace.id}/tensor`, { name: 'pixels', layer: 1, dtype: 'f32' }), { signal });
-  const pixels = useAnswer(ask, [trace.id]).value;
+  const pixels = useAnswer((signal) => traced(trace, { name: 'pixels', layer: 1, dtype: 'f32' }, signal), [trace.id]).value;
   hooks.useLayoutEffect(() => {
     if (!pixels) return;
     const context = sized(canvas.current, SIDE, SIDE);
@@ -55,8 +54,7 @@ export function Overlay({ trace, weights, leading, word, marked = null, onPatch,
     if (step) setAt(Math.min(grid * grid - 1, Math.max(0, (at ?? marked ?? 0) + step)));
     else if (event.key === 'Enter' && at !== null) onPatch?.(at);
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   };
   const name = (i) => `${Math.floor(i / grid) + 1},${(i % grid) + 1}`;
   return html`<figure class="overlay"><canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="picture"

@@ -1,5 +1,5 @@
 /** A vector as a strip of signed cells: orange is negative, blue is positive, and the number is in the cell. */
-import { html, hooks, useTheme } from '../html.js';
+import { claim, html, hooks, useTheme } from '../html.js';
 import { fixed, num, words } from '../words.js';
 import { cellStyle, colorBy, topOf } from '../paint.js';
 
@@ -18,8 +18,7 @@ export function Strip({ values, name, top, all, kind = 'signed', from, labels, m
     if (event.key === 'Enter' && at >= 0 && onPick) onPick(at);
     else if (steps[event.key]) setAt(Math.min(shown - 1, Math.max(0, at + steps[event.key])));
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    claim(event);
   }
 
   const cells = Array.from({ length: shown }, (_, i) => {

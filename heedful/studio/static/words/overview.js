@@ -1,7 +1,6 @@
 export const text = {
   title: 'Overview',
-  sees: 'The model as stacks of parts, from the tokens below to the output above. '
-    + 'Point at a part for its parameters and its operations with a text of this length.',
+  sees: 'The model as stacks of parts, from the tokens below to the output above. Point at a part for its parameters, and its operations at this length.',
   why: 'A Transformer is a stack of equal blocks around one residual stream. Most parameters are in the '
     + 'feed-forward layers and the embeddings; attention adds the cost that grows with the square of the length.',
   lecture: 'The architecture: embeddings, positions, blocks, and an output layer.',

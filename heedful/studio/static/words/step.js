@@ -1,11 +1,9 @@
 export const text = {
   title: 'Step through one head',
-  sees: 'One query of one head, from the residual stream to the residual stream, in nine steps. '
-    + 'Choose a word of the sentence as the query; every number is the one that the model computed.',
+  sees: 'One query of one head in nine steps, from the residual stream and back to it. Choose a word as the query; all numbers are the model’s own.',
   why: 'Attention is a weighted mean of values. The weights come from dot products, which a scale keeps moderate, '
     + 'a mask restricts, and a softmax turns into shares of 1.',
   lecture: 'Attention(Q, K, V) = softmax(QKᵀ / √K) V',
-  attention: 'Attention',
   layer: 'Layer',
   head: 'Head',
   query: 'Query',
@@ -66,7 +64,7 @@ export const text = {
   bits: (x) => `${x} bits`,
   entropyFrom: '−Σ weight · log2(weight), in bits; 0 is one key, log2(S) is all keys alike',
   thisHead: 'this head',
-  largestKeys: (n, all) => `${n} of ${all} keys, those with the largest weights`,
+  largestKeys: (n, all) => `the ${n} of ${all} keys with the largest weights`,
   formula: {
     x: 'the residual stream before this layer',
     normed: 'norm(x), what the layer reads',
