@@ -105,8 +105,8 @@ function Projected(props) {
 /** What words and positions add to a score, or why that cannot be said. */
 function Sources({ steps, chosenKey }) {
   if (!steps.parts) return html`<p class="note">${steps.parts_refused}</p>`;
-  return html`<p class="label">${text.sources}</p><${Bars} label=${text.sources} signed items=${Object.entries(steps.parts).map(([name, values]) => ({
-    name: text.parts[name], value: values[chosenKey], from: originOf(steps, text.parts[name], { formula: text.partFrom })(chosenKey) }))} />`;
+  return html`<p class="label">${text.sources}</p><div class="columns"><${Bars} label=${text.sources} signed items=${Object.entries(steps.parts).map(([name, values]) => ({
+    name: text.parts[name], value: values[chosenKey], from: originOf(steps, text.parts[name], { formula: text.partFrom })(chosenKey) }))} /></div>`;
 }
 
 function Product(props) {

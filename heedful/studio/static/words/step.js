@@ -49,7 +49,7 @@ export const text = {
   largest: 'Largest products',
   sources: 'From words and positions: query × key',
   parts: { content_content: 'word × word', content_position: 'word × position', position_content: 'position × word', position_position: 'position × position' },
-  partFrom: 'q and k are sums of a part of the word and a part of the position; the four products add up to q · k',
+  partFrom: 'q and k each have a word part and a position part; the four products sum to q · k',
   whyLarge: 'Why is this score what it is?',
   component: (letter, i) => `Component ${i} of ${letter}, as a sum`,
   pickComponent: 'Choose a component of q to see it as a sum.',
