@@ -12,8 +12,7 @@ import { Note } from './views/controls.js';
 const modules = new Map();
 
 async function open(name) {
-  const page = modules.get(name) ?? await PAGES[name]();
-  modules.set(name, page.said ? page : { ...page, said: { ...page, why: page.why.text, lecture: page.why.lecture } });
+  if (!modules.has(name)) modules.set(name, await PAGES[name]());
   return modules.get(name);
 }
 

@@ -6,9 +6,7 @@ import { codeOf, csvOf, Field, needsHeads, Outputs, textsOf, useMeasure, Views }
 import { Chips } from '../views/chips.js';
 import { Choice, Note } from '../views/controls.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = text.why;
+export const said = text;
 export const needs = 'trace';
 export const applies = needsHeads;
 export const code = codeOf;

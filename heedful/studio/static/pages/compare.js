@@ -5,10 +5,7 @@ import { text } from '../words/compare.js';
 import { codeOf, csvOf, needsModel, Outputs, textsOf, useMeasure, Views } from '../measure.js';
 import { Note, Pick } from '../views/controls.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = text.why;
-export const needs = 'run';
+export const said = text;
 export const input = true;
 export const applies = needsModel;
 export const code = codeOf;

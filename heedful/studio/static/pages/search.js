@@ -5,10 +5,7 @@ import { text } from '../words/search.js';
 import { codeOf, csvOf, Field, needsHeads, Rows, textsOf, useMeasure } from '../measure.js';
 import { Note, Pick } from '../views/controls.js';
 
-export const title = text.title;
-export const sees = text.sees;
-export const why = text.why;
-export const needs = 'run';
+export const said = text;
 export const applies = needsHeads;
 export const code = codeOf;
 export const csv = csvOf;

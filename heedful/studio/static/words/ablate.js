@@ -1,12 +1,8 @@
-/** The texts of the Ablate page. */
-
 export const text = {
   title: 'Ablate and patch',
   sees: 'What a model loses without some heads, and what it then writes. Patch: which vector of a clean text brings its output back.',
-  why: {
-    text: 'A head that attends clearly need not matter. Its importance is the rise of the loss without it, on the same texts.',
-    lecture: 'Many heads can be removed after training with little loss (Michel et al. 2019).',
-  },
+  why: 'A head that attends clearly need not matter. Its importance is the rise of the loss without it, on the same texts.',
+  lecture: 'Many heads can be removed after training with little loss (Michel et al. 2019).',
   tabs: [['', 'Ablate'], ['patch', 'Patch']],
   by: 'Replace a head by',
   bys: [['', 'zeros'], ['mean', 'its mean']],

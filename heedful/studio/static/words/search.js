@@ -1,12 +1,8 @@
-/** The texts of the Search page. */
-
 export const text = {
   title: 'Search',
   sees: 'Which heads follow a pattern over many texts: the share of their attention that does, beside the share with shuffled keys.',
-  why: {
-    text: 'One picture of one sentence can mislead. Over many texts a head shows whether it follows a pattern, and where it does not.',
-    lecture: 'What does BERT look at? Some heads attend to fixed offsets, some to syntax (Clark et al. 2019).',
-  },
+  why: 'One picture of one sentence can mislead. Over many texts a head shows whether it follows a pattern, and where it does not.',
+  lecture: 'What does BERT look at? Some heads attend to fixed offsets, some to syntax (Clark et al. 2019).',
   pattern: 'Attention goes',
   patterns: [['offset', 'to the token k places on'], ['first', 'to the first token'], ['same', 'to an earlier same token'],
     ['after-same', 'to the token after a same one'], ['words>marks', 'from words to marks'], ['marks>words', 'from marks to words'],
