@@ -129,7 +129,8 @@ class Guard:
                 403, f"{why}; for another name or a tunnel, start it with --allow-host NAME:PORT"
             )
         if len(origins) > 1 or not all(self.is_known(origin, hosts[0]) for origin in origins):
-            return HttpError(403, f"pages of {shown(origins)} may not call this service: see --allow-origin")
+            why = f"pages of {shown(origins)} may not call this service"
+            return HttpError(403, why if self.access.cookie else f"{why}: see --allow-origin")
         site = values(scope, b"sec-fetch-site")
         if self.is_entry(scope):
             return None

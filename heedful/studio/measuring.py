@@ -122,6 +122,8 @@ def patch(model: Model, given: Given, blob: bytes) -> Work:
         sizes = f"{len(clean.words.ids)} and {len(corrupted.words.ids)}"
         raise BadInput(f"the two texts have {sizes} tokens: give texts of equal length")
     shells = {name: layer for name, layer in sorted(clean.streams)}
+    if not shells:
+        raise BadInput(f"this {model.architecture} has no residual stream, so there are no vectors to patch")
     shell = given.get("shell") or next(iter(sorted(shells, reverse=True)))
     if shell not in shells:
         raise BadInput(f"this model has no {shell}: it has {' and '.join(shells) or 'no residual stream'}")

@@ -112,7 +112,12 @@ async function copy(text, done) {
 export function Actions({ page, view }) {
   const [note, setNote] = hooks.useState('');
   const [copied, setCopied] = hooks.useState(false);
+  const [, again] = hooks.useState(0);
   hooks.useEffect(() => setNote(''), [page]);
+  hooks.useEffect(() => { // the code follows the page, whose answers come later
+    const timer = note === 'code' && setInterval(() => again((n) => n + 1), 500);
+    return () => clearInterval(timer);
+  }, [note]);
   const name = `heedful-${view.state.page || 'view'}`;
   const picture = () => document.querySelector('.picture');
   const { code = () => view.shown.code ?? '', csv = () => view.shown.rows ?? [[words.noTable]], said } = page;
