@@ -105,38 +105,47 @@ def variance_of(figures: Sequence[float]) -> float:
 
 
 def uneven_variants(figures: Mapping[str, Figures]) -> set[str]:
-    """Variants whose variance is too large for chance, from the largest down, each beside all smaller ones.
+    """Variants whose variance is too large for chance, from the largest down, each beside those left.
 
-    The variance of a difference is the sum of two variances: those of all pairs give each variant's (Grubbs
-    1948), whatever the seeds do to all. Where pairs are too few to tell, all variants count as uneven.
+    Where pairs are too few to tell, all that are left count as uneven.
     """
-    names = list(figures)
-    if len(names) < 3:  # two have one difference, whose variance is the pooled one
-        return set()
-    seen = {
-        (i, j): variance_of(d)
-        for i, j in combinations(range(len(names)), 2)
-        if len(d := differences(figures[names[i]], figures[names[j]])) > 1
-    }
-    sums = np.zeros((len(seen), len(names)))
-    for row, pair in enumerate(seen):
-        sums[row, list(pair)] = 1
-    variances, _, rank, _ = np.linalg.lstsq(sums, np.array(list(seen.values())), rcond=None)
-    if rank < len(names):
-        return set(names)
-    order = np.argsort(-variances)
+    left = dict(figures)
     found: set[str] = set()
-    for place, i in enumerate(order[:-2]):
-        smaller = order[place + 1 :]
-        rest = max(0.0, float(variances[smaller].mean()))
-        freedom = sum(len(figures[names[j]]) - 1 for j in smaller) * (1 - 1 / len(smaller))
-        if variances[i] <= 0 or (
-            rest
-            and variance_ratio_p_value(variances[i] / rest, len(figures[names[i]]) - 1, freedom) >= UNEVEN
+    while len(left) > 2:  # two have one difference, whose variance is the pooled one
+        variances = own_variances(left)
+        if variances is None:
+            return found | left.keys()
+        name = max(variances, key=lambda one: variances[one])
+        others = [one for one in left if one != name]
+        usual = statistics.fmean(variances[one] for one in others)
+        freedom = sum(len(left[one]) - 1 for one in others) * (1 - 1 / len(others))
+        if variances[name] <= 0 or (
+            usual > 0
+            and variance_ratio_p_value(variances[name] / usual, len(left[name]) - 1, freedom) >= UNEVEN
         ):
             break
-        found.add(names[i])
+        found.add(name)
+        del left[name]
     return found
+
+
+def own_variances(figures: Mapping[str, Figures]) -> dict[str, float] | None:
+    """The variance of each variant, whatever a seed does to all of them; None if pairs are too few.
+
+    The variance of a difference is the sum of two variances: those of all pairs give each one by least squares
+    (Grubbs 1948). It may come out below 0.
+    """
+    places = {name: i for i, name in enumerate(figures)}
+    seen = [
+        (places[a], places[b], variance_of(d))
+        for a, b in combinations(figures, 2)
+        if len(d := differences(figures[a], figures[b])) > 1
+    ]
+    sums = np.zeros((len(seen), len(places)))
+    for row, (a, b, _) in enumerate(seen):
+        sums[row, a] = sums[row, b] = 1
+    found, _, rank, _ = np.linalg.lstsq(sums, np.array([variance for *_, variance in seen]), rcond=None)
+    return dict(zip(places, found.tolist(), strict=True)) if rank == len(places) else None
 
 
 # Pairs.
