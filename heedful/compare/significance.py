@@ -132,8 +132,8 @@ def uneven_variants(figures: Mapping[str, Figures]) -> set[str]:
 def own_variances(figures: Mapping[str, Figures]) -> dict[str, float] | None:
     """The variance of each variant, whatever a seed does to all of them; None if pairs are too few.
 
-    The variance of a difference is the sum of two variances: those of all pairs give each one by least squares
-    (Grubbs 1948). It may come out below 0.
+    The variance of a difference is the sum of two variances: those of all pairs give each one by least
+    squares (Grubbs 1948). It may come out below 0.
     """
     places = {name: i for i, name in enumerate(figures)}
     seen = [

@@ -255,7 +255,7 @@ def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
     assert main(words(texts, folder, *VARIANTS, "--seeds", "2", "--metric", "loss")) == 0
     out, err = capsys.readouterr()
     assert "2 variants x 2 seeds = 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
-    assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "paired t-test over seeds" in out
+    assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "Tukey's test" in out
     rows = table(folder)
     assert {row["variant"] for row in rows} == {"base", "post"}
     assert [row["against_the_best"] == "best" for row in rows] == [True, False]
