@@ -201,8 +201,8 @@ class BuiltInComparison:
     base: dict[str, Any]
 
 
-# Small enough for a laptop: narrow and shallow, one optimizer for all. Recurrent models want a higher learning
-# rate than Transformers, so each variant tries two.
+# Small enough for a laptop: narrow and shallow, one optimizer for all. Recurrent models want a higher rate
+# than Transformers, so each variant tries two.
 BUILT_IN = {
     "history": BuiltInComparison(
         task="translate",

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from helpers.command_lines import AtOnce
+from helpers.comparisons import CPU, VARIANTS, asked, entry, refuse, table, without_times, words
 from helpers.runs import (
     texts,  # noqa: F401 (fixtures)
 )
@@ -15,8 +16,6 @@ from heedful.compare.results import compared
 from heedful.compare.trials import TrialRecord, best_rate
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import trainer, training
-
-from .test_compare import CPU, VARIANTS, asked, entry, refuse, table, without_times, words
 
 RATES = ["--seeds", "2", "--set", "train.learning_rate=1e-3,1e-2", "--metric", "loss"]
 
