@@ -152,7 +152,9 @@ def report_text(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
         lines.append("Seeds are missing: order and test are those of means as if all variants had all seeds.")
     if tuned:
         by = SHOWN[find_task(task).metric][0]
-        lines.append(f"Learning rates were tried with seed {RATE_SEED}, and the best by {by} was used:")
+        lines.append(
+            f"Learning rates were tried with seed {RATE_SEED}, and the best was used (by {by}, then by loss):"
+        )
         lines += [f"  {row.name}: {tried_rates(row, task)}" for row in rows if row.tried]
     lines += [f"{row.name}, seed {r.seed}: {r.failed}" for row in rows for r in row.failures]
     return "\n".join(lines)

@@ -116,7 +116,7 @@ def test_each_variant_uses_its_best_learning_rate(texts, tmp_path, capsys, monke
         row = next(row for row in table(folder) if row["variant"] == name)
         assert float(row["learning_rate"]) == best
     assert "learning rate" in out.splitlines()[0] and out.count(") used") == 2
-    assert f"tried with seed {RATE_SEED}, and the best by BLEU was used" in out
+    assert f"tried with seed {RATE_SEED}, and the best was used (by BLEU, then by loss)" in out
     assert len(table(folder, "trials.csv")) == 6
     assert compared(folder, "loss").text() in out
     monkeypatch.setattr(trainer, "start", refuse)
