@@ -4,11 +4,12 @@ Every variant is trained with every seed, on the same data, tokenizer and order.
 its interval, parameters, FLOPs, time and memory; differences within noise are "not distinguishable". A
 variant is a name and what differs from the others: settings (as in --set of heedful train) or the folder of
 a run whose settings it takes. A name alone is the base. history is a built-in comparison on the phrasebook,
-from the RNN to the Transformer with each position encoding.
+from the RNN to the Transformer with each position encoding. With train.learning_rate=1e-3,3e-3 each variant
+tries both learning rates on held-out data and uses the better one.
 
-The folder holds compare.json, records.jsonl, table.csv, trials.csv, plot.svg, and every model in runs/.
-Ctrl-C saves and stops; the same command continues and repeats nothing. More seeds or variants can be added
-to a folder.
+The folder holds compare.json, records.jsonl, rates.jsonl, table.csv, trials.csv, plot.svg, and every model in
+runs/. Ctrl-C saves and stops; the same command continues and repeats nothing. More seeds or variants can be
+added to a folder.
 
 Examples: heedful compare history;
 heedful compare translate --corpus phrasebook --size tiny --steps 500 --variant base
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from ..compare.comparison import (
     BUDGETS,
     BUILT_IN,
+    RATE_SEED,
     Comparison,
     built_in_variants,
     check,
@@ -125,7 +127,8 @@ class CompareOptions(DataOptions):
     """Print one JSON object instead of the table, with all figures and every pair of variants."""
 
     set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
-    """A setting that all variants share, such as train.batch_tokens=1024; may be given several times."""
+    """A setting that all variants share, such as train.batch_tokens=1024; may be given several times. With
+    several learning rates, such as train.learning_rate=1e-3,3e-3, each variant uses its best one."""
 
 
 def compare(given: CompareOptions) -> int:
@@ -170,28 +173,37 @@ def describe_scores(record: Any, metric: str) -> str:
 
 def say_plan(voice: TrainingProgress, path: Path, asked: Comparison, entries: list[Entry]) -> None:
     """What will be done, before it is."""
-    from ..compare.trials import records_of, trials
+    from ..compare.trials import left_to_do
 
-    done = records_of(path)
-    every = trials(entries, asked.seeds)
-    left = [entry for entry, seed in every if (entry.variant.name, seed) not in done]
-    skipped = f", {len(every) - len(left)} of them finished" if len(left) < len(every) else ""
     seeds = f"{asked.seeds} seed{'s' * (asked.seeds > 1)}"
-    voice.say(f"{len(entries)} variants x {seeds} = {len(every)} trials{skipped}: {path}")
+    every = len(entries) * asked.seeds
+    left = left_to_do(path, entries, asked.seeds)
+    finished = every - sum(one.rate is None for one in left)
+    skipped = f", {finished} of them finished" if finished else ""
+    voice.say(f"{len(entries)} variants x {seeds} = {every} trials{skipped}: {path}")
+    tries, tried = sum(len(entry.tries) for entry in entries), sum(one.rate is not None for one in left)
+    if tries:
+        skipped = f", {tries - tried} of them finished" if tried < tries else ""
+        voice.say(
+            f"before them, {tries} trials with seed {RATE_SEED} choose learning rates{skipped}: "
+            f"{100 * tries / (tries + every):.0f} % of all trials"
+        )
 
 
 def write_report(path: Path, asked: Comparison, entries: list[Entry], metric: str, as_json: bool) -> str:
     """Write the tables and the picture, and give what is printed."""
     from ..compare import report
     from ..compare.plot import plot
-    from ..compare.trials import records_of, trials
+    from ..compare.trials import rate_records_of, records_of, trials
 
     wanted = {(entry.variant.name, seed) for entry, seed in trials(entries, asked.seeds)}
     done = records_of(path)
     scored = [done[key] for key in wanted & done.keys() if not done[key].failed]
     if scored and not any(metric in record.scores for record in scored):
         raise BadInput(f'none of these trials has the metric "{metric}": give another --metric')
-    rows = report.rows_of(entries, [done[key] for key in sorted(wanted & done.keys())], metric)
+    tries = rate_records_of(path)
+    rates = [tries[key] for e in entries for rate in e.tries if (key := (e.variant.name, rate)) in tries]
+    rows = report.rows_of(entries, [done[key] for key in sorted(wanted & done.keys())], metric, rates)
     write_text(path / "table.csv", report.table_csv(rows))
     write_text(path / "trials.csv", report.trials_csv(rows))
     title = f"{asked.task}{f' on {asked.corpus}' if asked.corpus else ''}: {SHOWN[metric][0]}"

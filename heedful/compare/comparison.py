@@ -2,7 +2,8 @@
 
 A variant is a name and what differs from the base: `part.name=value` settings, or the recipe of a run that
 is there. What all must share is refused in a variant: the data and their tokenizer, the seeds, the budget,
-how the models are judged.
+how the models are judged. A learning rate may be several, `train.learning_rate=2e-3,6e-3`: each variant then
+uses the one that is best for it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ SHARED = {
 }
 BUDGETS = ("steps", "tokens", "flops")
 MOST_SEEDS = 100
+RATE, MOST_RATES = "train.learning_rate", 10
+RATE_SEED = MOST_SEEDS  # learning rates are chosen with a seed that no variant is judged by
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,28 @@ class Comparison:
     budget: tuple[str, float] | None  # steps, tokens or flops, and how many; None: the base's steps
     seeds: int
 
-    def recipe(self, variant: ModelVariant, seed: int = 0, steps: int | None = None) -> Recipe:
-        """The recipe of a trial; what does not fit together is refused by the variant's name."""
+    def recipe(
+        self, variant: ModelVariant, seed: int = 0, steps: int | None = None, rate: Any = None
+    ) -> Recipe:
+        """The recipe of a trial; what does not fit together is refused by the variant's name. rate: the
+        learning rate, by default the first of the variant's."""
         settings = {**self.fitting(variant), **variant.settings, "train.seed": seed}
         settings |= {} if steps is None else {"train.steps": steps}
+        if RATE in settings:
+            settings[RATE] = several(settings[RATE])[0] if rate is None else rate
         try:
             return make(self.task, self.size, self.corpus, settings)
         except BadInput as error:
             raise BadInput(f"variant {variant.name}: {error}") from None
+
+    def rates(self, variant: ModelVariant) -> tuple[float, ...]:
+        """The learning rates that are tried for a variant; a single one is used as it is."""
+        given = {**self.base, **variant.settings}.get(RATE)
+        found = [self.recipe(variant, rate=one).train.learning_rate for one in several(given)]
+        if len(set(found)) < len(found) or len(found) > MOST_RATES:
+            wanted = f"takes from 1 to {MOST_RATES} learning rates that all differ"
+            raise BadInput(f"variant {variant.name}: {RATE} {wanted}, not {str(given)[:80]}")
+        return tuple(found)
 
     def fitting(self, variant: ModelVariant) -> dict[str, Any]:
         """The settings of the base that the variant's architecture has; others concern other variants."""
@@ -106,13 +123,20 @@ def check(asked: Comparison) -> None:
     for key in asked.base:
         if not any(key in asked.fitting(variant) for variant in asked.variants):
             raise BadInput(f"none of these variants has a setting {key}: leave it out")
-    recipes = {variant.name: to_json(asked.recipe(variant)) for variant in asked.variants}
+    recipes = {
+        variant.name: (asked.rates(variant), to_json(asked.recipe(variant))) for variant in asked.variants
+    }
     for first, second in combinations(recipes, 2):
         if recipes[first] == recipes[second]:
             raise BadInput(f"variants {first} and {second} are the same: change or remove one of them")
 
 
 # Reading variants.
+
+
+def several(value: Any) -> list[Any]:
+    """A setting with one value, or with several between commas."""
+    return value.split(",") if isinstance(value, str) else [value]
 
 
 def read_variant(text: str, task: str) -> ModelVariant:
@@ -133,7 +157,8 @@ def read_variant(text: str, task: str) -> ModelVariant:
     for word in words:
         settings |= parse_settings([word]) if "=" in word else settings_of_run(Path(word), task, name)
     try:
-        make(task, settings=settings)
+        for rate in several(settings.get(RATE)):
+            make(task, settings=settings | ({} if rate is None else {RATE: rate}))
     except BadInput as error:
         raise BadInput(f"variant {name}: {error}") from None
     return ModelVariant(name, settings)
@@ -176,7 +201,8 @@ class BuiltInComparison:
     base: dict[str, Any]
 
 
-# Small enough for a laptop: narrow and shallow, one optimizer and one rate for all.
+# Small enough for a laptop: narrow and shallow, one optimizer for all. Recurrent models want a higher rate
+# than Transformers, so each variant tries two.
 BUILT_IN = {
     "history": BuiltInComparison(
         task="translate",
@@ -188,7 +214,7 @@ BUILT_IN = {
             "model.ffn_width": 256,
             "train.batch_tokens": 512,
             "train.optimizer": "adamw",
-            "train.learning_rate": 2e-3,
+            "train.learning_rate": "2e-3,6e-3",
             "train.warmup_steps": 100,
             "evaluate.every": 250,
         },

@@ -7,16 +7,19 @@ import io
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..bench.table import NOTHING, rate, size, table
 from ..runs.plan import format_seconds
-from ..tasks.evaluation import LOWER_IS_BETTER, SHOWN
-from .significance import TEST, VariantPair, interval, pairs
+from ..tasks import find_task
+from ..tasks.evaluation import LOWER_IS_BETTER, SHOWN, format_score
+from .comparison import RATE_SEED
+from .significance import TEST, VariantPair, interval, pairs, variant_means
 from .trials import Entry, TrialRecord
 
 SAME = "not distinguishable"
+LEAST_P = 1e-4  # smaller chances depend on how normal the noise is
 SHARES = ("exact", "f1", "accuracy", "macro_f1", "uas", "las", "facts")
 HUNDREDS = ("bleu", "rouge1", "rouge2", "rougeL")
 MOST = {
@@ -34,6 +37,7 @@ class VariantRow:
     metric: str
     to_best: VariantPair | None = None  # compared with the best; None for the best, and without figures
     best: str = ""
+    tried: tuple[TrialRecord, ...] = ()  # learning rates, before one was chosen
 
     @property
     def name(self) -> str:
@@ -62,6 +66,11 @@ class VariantRow:
         return statistics.median(known) if known else None
 
     @property
+    def rate(self) -> float | None:
+        """The learning rate of all seeds."""
+        return next((r.rate for r in self.records if r.rate is not None), None)
+
+    @property
     def failures(self) -> list[TrialRecord]:
         return [r for r in self.records if r.failed]
 
@@ -74,32 +83,46 @@ class VariantRow:
             return "best"
         if self.to_best is None or self.to_best.p is None:
             return f"{SAME} from {self.best}"
-        told = f"p {self.to_best.p:.2g}"
+        told = f"p {self.to_best.p:.2g}" if self.to_best.p >= LEAST_P else f"p < {LEAST_P:g}"
         return f"worse ({told})" if self.to_best.distinguishable else f"{SAME} from {self.best} ({told})"
 
 
-def rows_of(entries: Sequence[Entry], records: Iterable[TrialRecord], metric: str) -> list[VariantRow]:
-    """A row for each variant, the best first; variants without figures last."""
+def rows_of(
+    entries: Sequence[Entry],
+    records: Iterable[TrialRecord],
+    metric: str,
+    tried: Iterable[TrialRecord] = (),
+) -> list[VariantRow]:
+    """A row for each variant, the best first; variants without figures last. tried: learning rates.
+
+    Where a variant lacks a seed, the order is that of means as if it had all seeds.
+    """
     by_name: dict[str, list[TrialRecord]] = {entry.variant.name: [] for entry in entries}
     for record in records:
         if record.variant in by_name:
             by_name[record.variant].append(record)
+    rates = list(tried)
     rows = [
-        VariantRow(entry, tuple(sorted(by_name[entry.variant.name], key=lambda r: r.seed)), metric)
+        VariantRow(
+            entry,
+            tuple(sorted(by_name[entry.variant.name], key=lambda r: r.seed)),
+            metric,
+            tried=tuple(r for r in rates if r.variant == entry.variant.name),
+        )
         for entry in entries
     ]
-    sign = 1 if metric in LOWER_IS_BETTER else -1
-    ranked = sorted(rows, key=lambda row: (row.mean is None, sign * (row.mean or 0.0)))
-    there = [row for row in ranked if row.figures]
+    there = {row.name: row.figures for row in rows if row.figures}
     if not there:
-        return ranked
-    best = there[0].name
+        return rows
+    sign, means = 1 if metric in LOWER_IS_BETTER else -1, variant_means(there)
+    ranked = sorted(rows, key=lambda row: (row.name not in means, sign * means.get(row.name, 0.0)))
+    best = ranked[0].name
     judged = {
         (pair.second if pair.first == best else pair.first): pair
-        for pair in pairs({row.name: row.figures for row in there})
+        for pair in pairs(there)
         if best in (pair.first, pair.second)
     }
-    return [VariantRow(r.entry, r.records, metric, judged.get(r.name), best) for r in ranked]
+    return [replace(row, to_best=judged.get(row.name), best=best) for row in ranked]
 
 
 # For people.
@@ -110,9 +133,10 @@ def report_text(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
     metric = rows[0].metric
     shown, form = SHOWN[metric]
     mixture = any(row.entry.cost.active < row.entry.cost.parameters for row in rows)
-    headings = ["variant", shown, "95 % interval", "parameters", *(["active"] if mixture else [])]
-    headings += ["steps", "FLOPs", "time", "memory", "against the best"]
-    lines = [table(headings, [cells(row, form, mixture) for row in rows])]
+    tuned = any(row.tried for row in rows)
+    headings = ["variant", shown, "95 % interval", *(["learning rate"] if tuned else []), "parameters"]
+    headings += [*(["active"] if mixture else []), "steps", "FLOPs", "time", "memory", "against the best"]
+    lines = [table(headings, [cells(row, form, mixture, tuned) for row in rows])]
     direction = "lower" if metric in LOWER_IS_BETTER else "higher"
     lines.append("")
     mean = f"the mean over {seeds} seed{'s' * (seeds > 1)} of the best evaluation on held-out data"
@@ -124,16 +148,35 @@ def report_text(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
             "Against the best: one seed cannot show a significant difference; use --seeds 3 or more."
         )
     lines.append("FLOPs and time: all steps of a trial. Memory: peak of the tensors in a step.")
+    if len({frozenset(row.figures) for row in rows if row.figures}) > 1:
+        lines.append("Seeds are missing: order and test are those of means as if all variants had all seeds.")
+    if tuned:
+        by = SHOWN[find_task(task).metric][0]
+        lines.append(
+            f"Learning rates were tried with seed {RATE_SEED}, and the best was used (by {by}, then by loss):"
+        )
+        lines += [f"  {row.name}: {tried_rates(row, task)}" for row in rows if row.tried]
     lines += [f"{row.name}, seed {r.seed}: {r.failed}" for row in rows for r in row.failures]
     return "\n".join(lines)
 
 
-def cells(row: VariantRow, form: str, mixture: bool) -> list[str]:
+def tried_rates(row: VariantRow, task: str) -> str:
+    """Each learning rate with what it reached; the one that was used is marked."""
+    metric = find_task(task).metric
+    return ", ".join(
+        f"{r.rate:g} {'(failed)' if r.failed else f'({format_score(metric, r.scores[metric])})'}"
+        + (" used" if r.rate == row.rate else "")
+        for r in row.tried
+    )
+
+
+def cells(row: VariantRow, form: str, mixture: bool, tuned: bool) -> list[str]:
     cost, between = row.entry.cost, row.interval
     return [
         row.name,
         NOTHING if row.mean is None else form.format(row.mean),
         NOTHING if between is None else " to ".join(form.format(end) for end in between),
+        *([NOTHING if row.rate is None else f"{row.rate:g}"] if tuned else []),
         f"{cost.parameters:,}",
         *([f"{cost.active:,}"] if mixture else []),
         f"{row.entry.steps:,}",
@@ -154,6 +197,7 @@ def as_json(rows: Sequence[VariantRow], asked: Mapping[str, Any]) -> dict[str, A
         "lower_is_better": rows[0].metric in LOWER_IS_BETTER,
         "test": TEST,
         "variants": [described(row) for row in rows],
+        "learning_rates": [asdict(record) for row in rows for record in row.tried],
         "pairs": [
             {**asdict(pair), "distinguishable": pair.distinguishable}
             for pair in pairs({row.name: row.figures for row in rows if row.figures})
@@ -173,6 +217,7 @@ def described(row: VariantRow) -> dict[str, Any]:
         "seeds": len(row.figures),
         "against_the_best": row.verdict,
         "p": None if row.to_best is None else row.to_best.p,
+        "learning_rate": row.rate,
         "parameters": cost.parameters,
         "active_parameters": cost.active,
         "steps": row.entry.steps,
@@ -194,7 +239,13 @@ def trials_csv(rows: Sequence[VariantRow]) -> str:
     names = list(dict.fromkeys(name for row in rows for r in row.records for name in r.scores))
     return written(
         [
-            {"variant": row.name, "seed": r.seed, "best_step": r.step, "seconds": r.seconds}
+            {
+                "variant": row.name,
+                "seed": r.seed,
+                "learning_rate": r.rate,
+                "best_step": r.step,
+                "seconds": r.seconds,
+            }
             | {name: r.scores.get(name) for name in names}
             | {"failed": r.failed}
             for row in rows

@@ -22,7 +22,7 @@ from .comparison import ModelVariant
 from .cost import VariantCost
 from .plot import plot
 from .report import VariantRow, as_json, report_text, rows_of
-from .trials import COMPARISON, Entry, read_comparison, records_of
+from .trials import COMPARISON, Entry, rate_records_of, read_comparison, records_of
 
 PAPER, INK = both("#ffffff", "#16181d"), both("#222222", "#e8eaee")
 
@@ -71,11 +71,11 @@ def compared(folder: str | os.PathLike[str], metric: str | None = None) -> Compa
     found, done = read_comparison(path), records_of(path)
     asked = found["asked"]
     entries = [
-        Entry(ModelVariant(name), one["steps"], VariantCost(**one["weight"]))
+        Entry(ModelVariant(name), one["steps"], VariantCost(**one["weight"]), tuple(one.get("rates", ())))
         for name, one in found["variants"].items()
     ]
     metric = metric or find_task(asked["task"]).metric
     if not any(metric in record.scores for record in done.values()):
         raise BadInput(one_line(f'no trial in {path} has the metric "{metric}" yet'))
-    rows = rows_of(entries, [done[key] for key in sorted(done)], metric)
+    rows = rows_of(entries, [done[key] for key in sorted(done)], metric, rate_records_of(path).values())
     return ComparisonResult(str(path), asked["task"], asked["corpus"], rows)

@@ -1,9 +1,15 @@
 """Noise: which differences between variants are more than what another seed would do.
 
-Two variants are compared seed by seed: with the same seed both see the same examples in the same order. The
-test is Student's t of these differences, two-sided. It is kept careful where seeds are few: a spread that
-came out small by luck is replaced by that of all pairs together, and all pairs are judged at once (Holm
-1979), so that among many variants one does not win by chance. With one seed no difference is significant.
+The figures are a two-way layout: with the same seed all variants see the same examples in the same order. A
+figure is the sum of what the variant does, what the seed does, and noise:
+
+    figure[v, s] = variant[v] + seed[s] + noise[v, s]
+
+The variance that this leaves has (V - 1)(S - 1) degrees of freedom. All pairs are judged by it together with
+Tukey's studentized range, so that among many variants one does not win by chance. Where a variant lacks a
+seed, the sum is fitted by least squares, and each pair has the standard error of its own difference (Tukey
+and Kramer). A variant that varies far more than the others is uneven: its pairs have their own variance if
+that is larger, and must also pass a paired t-test over seeds. With one seed no difference is significant.
 """
 
 from __future__ import annotations
@@ -14,13 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ..tasks.student import LEVEL, p_value, quantile
+import numpy as np
+
+from ..tasks.student import LEVEL, p_value, quantile, variance_ratio_p_value
+from .studentized_range import range_p_value
 
 TEST = (
-    "paired t-test over seeds, two-sided, at 5 % over all pairs (Holm); "
-    "the variance is that of the pair or the pooled variance of all pairs, "
-    "whichever is larger"
+    "Tukey's test of all pairs together, two-sided, at 5 %; seeds are paired; "
+    "a variant that varies far more than the others must also pass a paired t-test"
 )
+UNEVEN = 0.02  # the level at which a variant is found to vary more than the others
 Figures = Mapping[int, float]  # {seed: figure}
 
 
@@ -33,6 +42,112 @@ def interval(figures: Sequence[float]) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
+# The layout.
+
+
+class AdditiveFit:
+    """Variants and seeds, fitted by least squares; seeds may be missing."""
+
+    def __init__(self, figures: Mapping[str, Figures]) -> None:
+        names, seeds = list(figures), sorted({seed for one in figures.values() for seed in one})
+        cells = [(name, seed, value) for name, one in figures.items() for seed, value in one.items()]
+        design = np.zeros((len(cells), len(names) + len(seeds)))
+        for row, (name, seed, _) in enumerate(cells):
+            design[row, names.index(name)] = design[row, len(names) + seeds.index(seed)] = 1
+        y = np.array([value for _, _, value in cells])
+        center = y.mean()
+        self.places = {name: i for i, name in enumerate(names)}
+        self.inverse = np.linalg.pinv(design.T @ design)
+        effects = self.inverse @ design.T @ (y - center)
+        rest = y - center - design @ effects
+        rank = int(np.linalg.matrix_rank(design))
+        self.freedom = len(cells) - rank
+        self.effects = effects[: len(names)]
+        self.linked = rank == len(names) + len(seeds) - 1  # all variants, by seeds that they share
+        shared = float(effects[len(names) :].mean()) + center
+        self.means = {
+            name: float(self.effects[i]) + shared if self.linked else statistics.fmean(figures[name].values())
+            for name, i in self.places.items()
+        }
+        smallest = 1e-12 * float(np.abs(y).max())  # below this it is rounding
+        spread = math.sqrt(float(rest @ rest) / self.freedom) if self.freedom else 0.0
+        self.variance = spread**2 if spread > smallest else 0.0
+        self.projection = self.inverse @ (design.T @ design)
+
+    def difference(self, a: str, b: str) -> tuple[float, float] | None:
+        """The difference of two variants, and its variance in units of that of a figure: 2 / S if none is
+        missing. None if no seeds link them."""
+        contrast = np.zeros(len(self.inverse))
+        contrast[self.places[a]], contrast[self.places[b]] = 1, -1
+        if not (self.linked or np.allclose(contrast @ self.projection, contrast, atol=1e-6)):
+            return None
+        found = float(self.effects[self.places[a]] - self.effects[self.places[b]])
+        return found, float(contrast @ self.inverse @ contrast)
+
+
+def variant_means(figures: Mapping[str, Figures]) -> dict[str, float]:
+    """The mean of each variant, as if it had all seeds."""
+    return AdditiveFit(figures).means
+
+
+# Variants that vary far more than the others.
+
+
+def differences(a: Figures, b: Figures) -> list[float]:
+    """Seed by seed, of the seeds that both have."""
+    return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+
+
+def variance_of(figures: Sequence[float]) -> float:
+    """As statistics.variance, which is exact and slow."""
+    mean = math.fsum(figures) / len(figures)
+    return math.fsum((one - mean) ** 2 for one in figures) / (len(figures) - 1)
+
+
+def uneven_variants(figures: Mapping[str, Figures]) -> set[str]:
+    """Variants whose variance is too large for chance, from the largest down, each beside those left.
+
+    Where pairs are too few to tell, all that are left count as uneven.
+    """
+    left = dict(figures)
+    found: set[str] = set()
+    while len(left) > 2:  # two have one difference, whose variance is the pooled one
+        variances = own_variances(left)
+        if variances is None:
+            return found | left.keys()
+        name = max(variances, key=lambda one: variances[one])
+        others = [one for one in left if one != name]
+        usual = statistics.fmean(variances[one] for one in others)
+        freedom = sum(len(left[one]) - 1 for one in others) * (1 - 1 / len(others))
+        if variances[name] <= 0 or (
+            usual > 0
+            and variance_ratio_p_value(variances[name] / usual, len(left[name]) - 1, freedom) >= UNEVEN
+        ):
+            break
+        found.add(name)
+        del left[name]
+    return found
+
+
+def own_variances(figures: Mapping[str, Figures]) -> dict[str, float] | None:
+    """The variance of each variant, whatever a seed does to all of them; None if pairs are too few.
+
+    The variance of a difference is the sum of two variances: those of all pairs give each one by least
+    squares (Grubbs 1948). It may come out below 0.
+    """
+    places = {name: i for i, name in enumerate(figures)}
+    seen = [
+        (places[a], places[b], variance_of(d))
+        for a, b in combinations(figures, 2)
+        if len(d := differences(figures[a], figures[b])) > 1
+    ]
+    sums = np.zeros((len(seen), len(places)))
+    for row, (a, b, _) in enumerate(seen):
+        sums[row, a] = sums[row, b] = 1
+    found, _, rank, _ = np.linalg.lstsq(sums, np.array([variance for *_, variance in seen]), rcond=None)
+    return dict(zip(places, found.tolist(), strict=True)) if rank == len(places) else None
+
+
 # Pairs.
 
 
@@ -42,8 +157,8 @@ class VariantPair:
 
     first: str
     second: str
-    difference: float  # the mean, over the seeds that both have, of first - second
-    p: float | None  # corrected for the number of pairs; None if there was nothing to judge by
+    difference: float  # of first - second, with the same seeds for both; nan if no seeds link them
+    p: float | None  # of all pairs together; None if there was nothing to judge by
 
     @property
     def distinguishable(self) -> bool:
@@ -51,39 +166,30 @@ class VariantPair:
 
 
 def pairs(figures: Mapping[str, Figures]) -> list[VariantPair]:
-    """Every pair of variants, judged together."""
-    found = {
-        (a, b): [
-            figures[a][seed] - figures[b][seed] for seed in sorted(figures[a].keys() & figures[b].keys())
-        ]
-        for a, b in combinations(figures, 2)
-    }
-    spreads = [statistics.variance(d) for d in found.values() if len(d) > 1]
-    pooled = math.sqrt(statistics.fmean(spreads)) if spreads else 0.0
-    chances = {pair: chance(differences, pooled) for pair, differences in found.items()}
-    corrected = holm({pair: p for pair, p in chances.items() if p is not None})
-    return [
-        VariantPair(*pair, statistics.fmean(d) if d else math.nan, corrected.get(pair))
-        for pair, d in found.items()
-    ]
+    """Every pair of variants, judged together. A variant with a single figure is not judged."""
+    if not figures:
+        return []
+    fit = AdditiveFit(figures)
+    judged = {name: one for name, one in figures.items() if len(one) > 1}
+    uneven = uneven_variants(judged)
+    return [judged_pair(a, b, figures, fit, len(judged), uneven) for a, b in combinations(figures, 2)]
 
 
-def chance(differences: Sequence[float], pooled: float) -> float | None:
-    """The p-value of a mean difference; None where no noise was seen that it could be compared with."""
-    if len(differences) < 2:
-        return None
-    spread = max(statistics.stdev(differences), pooled)
-    if not spread:
-        return None
-    t = statistics.fmean(differences) / (spread / math.sqrt(len(differences)))
-    return p_value(t, len(differences) - 1)
-
-
-def holm(chances: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """The p-values corrected by Holm's method: all of them may be held against one level."""
-    corrected: dict[tuple[str, str], float] = {}
-    highest, left = 0.0, len(chances)
-    for pair in sorted(chances, key=lambda pair: chances[pair]):
-        highest = max(highest, min(1.0, left * chances[pair]))
-        corrected[pair], left = highest, left - 1
-    return corrected
+def judged_pair(
+    a: str, b: str, figures: Mapping[str, Figures], fit: AdditiveFit, groups: int, uneven: set[str]
+) -> VariantPair:
+    """One pair among `groups` variants."""
+    found = fit.difference(a, b)
+    if found is None:
+        return VariantPair(a, b, math.nan, None)
+    difference, factor = found
+    variance, own = fit.variance, differences(figures[a], figures[b])
+    odd = not uneven.isdisjoint((a, b))
+    few = min(len(figures[a]), len(figures[b])) < 2 or (odd and len(own) < 2)
+    if few or not variance:
+        return VariantPair(a, b, difference, None)
+    if odd:
+        variance = max(variance, variance_of(own) / 2)
+    t = abs(difference) / math.sqrt(variance * factor)
+    p = range_p_value(t * math.sqrt(2), groups, fit.freedom)
+    return VariantPair(a, b, difference, max(p, p_value(t, len(own) - 1)) if odd else p)

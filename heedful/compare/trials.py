@@ -2,9 +2,10 @@
 
 FOLDER/
   compare.json     what was asked, and what each variant costs
+  rates.jsonl      a line for each learning rate that was tried, if a variant has several
   records.jsonl    a line for each trial that is done: it is not done again
   data/            tokenized data, made once and shared by all
-  runs/VARIANT-SEED/
+  rates/VARIANT-RATE/, runs/VARIANT-SEED/
   table.csv, trials.csv, plot.svg
 """
 
@@ -25,15 +26,18 @@ from ..files import one_line, present, read_json, write_json
 from ..runs import setup, trainer
 from ..runs.folder import RECIPE, Metrics, make_folders
 from ..runs.resume import flat
+from ..tasks import find_task
+from ..tasks.evaluation import LOWER_IS_BETTER
 from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train.loop import Progress
-from .comparison import Comparison, ModelVariant
+from .comparison import RATE_SEED, Comparison, ModelVariant
 from .cost import VariantCost, cost_of
 
 FORMAT = 1
 COMPARISON, RECORDS, DATA, RUNS = "compare.json", "records.jsonl", "data", "runs"
+RATE_RECORDS, RATES = "rates.jsonl", "rates"
 
 
 class Listener(Protocol):
@@ -51,6 +55,12 @@ class Entry:
     variant: ModelVariant
     steps: int
     cost: VariantCost
+    rates: tuple[float, ...] = ()  # learning rates, of which the best is used
+
+    @property
+    def tries(self) -> tuple[float, ...]:
+        """The learning rates that are trained with before one is chosen."""
+        return self.rates if len(self.rates) > 1 else ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ class TrialRecord:
     step: int = 0  # at which it was the best
     seconds: float | None = None  # that all its steps took, without evaluations; None if nobody was there
     failed: str = ""  # why it has no scores
+    rate: float | None = None  # the learning rate
 
 
 # The folder.
@@ -114,6 +125,7 @@ def opened(
         e.variant.name: {
             "steps": e.steps,
             "weight": asdict(e.cost),
+            "rates": list(e.rates),
             "recipe": to_json(asked.recipe(e.variant, steps=e.steps)),
         }
         for e in entries
@@ -192,7 +204,7 @@ def prepared(
         if steps < 1:
             takes = f"a single step takes {each:.3g} {kind}"
             raise BadInput(f"variant {variant.name}: {takes}, more than --{kind} {amount:g}")
-    return Entry(variant, steps, cost)
+    return Entry(variant, steps, cost, asked.rates(variant))
 
 
 def known(path: Path, asked: Comparison, variant: ModelVariant, before: dict[str, Any]) -> Entry:
@@ -204,7 +216,11 @@ def known(path: Path, asked: Comparison, variant: ModelVariant, before: dict[str
         named = next((key for key in other if key in variant.settings), other[0])  # not what follows from it
         there = f"{path} has a variant {variant.name} with other settings ({named})"
         raise BadInput(one_line(f"{there}: give this one another name"))
-    return Entry(variant, steps, VariantCost(**before["weight"]))
+    rates = asked.rates(variant)
+    if list(rates) != before.get("rates", list(rates)):
+        there = f"{path} has a variant {variant.name} with other learning rates"
+        raise BadInput(one_line(f"{there}: give this one another name"))
+    return Entry(variant, steps, VariantCost(**before["weight"]), rates)
 
 
 def data_folder(path: Path, recipe: Recipe) -> Path:
@@ -219,7 +235,26 @@ def job_of(recipe: Recipe, path: Path, listener: Listener) -> Job:
     return setup.make_job(recipe, folder, listener)
 
 
-# Trials.
+# Trials. Learning rates are tried first, where a variant has several.
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A variant with a seed; with a rate, to find out how good that learning rate is."""
+
+    entry: Entry
+    seed: int
+    rate: float | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where its run is, in the folder of the comparison."""
+        name = self.entry.variant.folder
+        return Path(RUNS, f"{name}-{self.seed}") if self.rate is None else Path(RATES, f"{name}-{self.rate}")
+
+    def __str__(self) -> str:
+        which = f"seed {self.seed}" if self.rate is None else f"learning rate {self.rate:g}"
+        return f"{self.entry.variant.name}, {which}"
 
 
 def trials(entries: list[Entry], seeds: int) -> list[tuple[Entry, int]]:
@@ -228,50 +263,79 @@ def trials(entries: list[Entry], seeds: int) -> list[tuple[Entry, int]]:
 
 
 def records_of(path: Path) -> dict[tuple[str, int], TrialRecord]:
-    """What is done, by variant and seed; a line that a kill has torn is not there."""
-    metrics = Metrics(path / RECORDS)
-    if not present(metrics.path):
-        return {}
-    found = [TrialRecord(**said) for _, said in metrics.lines(metrics.path.read_bytes())]
-    return {(record.variant, record.seed): record for record in found}
+    """What is done, by variant and seed."""
+    return {(record.variant, record.seed): record for record in read_records(path / RECORDS)}
+
+
+def rate_records_of(path: Path) -> dict[tuple[str, float], TrialRecord]:
+    """The learning rates that were tried, by variant and rate."""
+    return {(r.variant, r.rate): r for r in read_records(path / RATE_RECORDS) if r.rate is not None}
+
+
+def read_records(file: Path) -> list[TrialRecord]:
+    """A line that a kill has torn is not there."""
+    return [TrialRecord(**said) for said in Metrics(file).read()]
+
+
+def best_rate(entry: Entry, tried: dict[tuple[str, float], TrialRecord], metric: str) -> float | None:
+    """The best learning rate of those tried, by the metric of the task and then by the loss; None if there
+    was no choice. It does not depend on --metric, which may change from call to call."""
+    if not entry.tries:
+        return None
+    found = [tried[key] for rate in entry.tries if (key := (entry.variant.name, rate)) in tried]
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    ranks = {
+        r.rate: (sign * r.scores[metric], -r.scores.get("loss", 0.0)) for r in found if metric in r.scores
+    }
+    return max(ranks, key=lambda rate: ranks[rate]) if ranks else entry.tries[0]
+
+
+def left_to_do(path: Path, entries: list[Entry], seeds: int) -> list[Trial]:
+    """Every trial that is not done yet, in order."""
+    tried, done = rate_records_of(path), records_of(path)
+    rates = [Trial(entry, RATE_SEED, rate) for entry in entries for rate in entry.tries]
+    judged = [Trial(entry, seed) for entry, seed in trials(entries, seeds)]
+    return [
+        *(one for one in rates if (one.entry.variant.name, one.rate) not in tried),
+        *(one for one in judged if (one.entry.variant.name, one.seed) not in done),
+    ]
 
 
 def run_all(
     path: Path, asked: Comparison, entries: list[Entry], device: torch.device, listener: Listener
 ) -> Iterator[TrialRecord | None]:
     """Every trial that is not done yet; None, and no more, if one was asked to stop and has saved itself."""
-    done = records_of(path)
-    log = Metrics(path / RECORDS)
-    log.drop_after(1 << 62)  # a line that is torn
-    todo = [
-        (entry, seed)
-        for entry, seed in trials(entries, asked.seeds)
-        if (entry.variant.name, seed) not in done
-    ]
-    heard = TrialProgress(listener, sum(entry.steps for entry, _ in todo))
+    logs = {tries: Metrics(path / name) for tries, name in ((True, RATE_RECORDS), (False, RECORDS))}
+    for log in logs.values():
+        log.drop_after(1 << 62)  # a line that is torn
+    todo = left_to_do(path, entries, asked.seeds)
+    heard = TrialProgress(listener, sum(one.entry.steps for one in todo))
+    metric = find_task(asked.task).metric
     try:
-        for number, (entry, seed) in enumerate(todo, 1):
-            listener.say(
-                f"{entry.variant.name}, seed {seed} ({number} of {len(todo)}): {entry.steps:,} steps"
-            )
-            record = trial(path, asked, entry, seed, device, heard)
+        for number, one in enumerate(todo, 1):
+            listener.say(f"{one} ({number} of {len(todo)}): {one.entry.steps:,} steps")
+            rate = one.rate or best_rate(one.entry, rate_records_of(path), metric)
+            record = train_trial(path, asked, one, rate, device, heard)
             if record is not None:
+                log = logs[one.rate is not None]
                 log.append(asdict(record))
                 log.sync()
             yield record
             if record is None:
                 return
-            heard.next(entry.steps)
+            heard.next(one.entry.steps)
     finally:
-        log.close()
+        for log in logs.values():
+            log.close()
 
 
-def trial(
-    path: Path, asked: Comparison, entry: Entry, seed: int, device: torch.device, heard: TrialProgress
+def train_trial(
+    path: Path, asked: Comparison, one: Trial, rate: float | None, device: torch.device, heard: TrialProgress
 ) -> TrialRecord | None:
     """One run, begun or gone on with; None if it was asked to stop."""
-    recipe = asked.recipe(entry.variant, seed, entry.steps)
-    folder = path / RUNS / f"{entry.variant.folder}-{seed}"
+    name, steps = one.entry.variant.name, one.entry.steps
+    recipe = asked.recipe(one.entry.variant, one.seed, steps, rate)
+    folder, used = path / one.folder, recipe.train.learning_rate
     try:
         if present(folder / RECIPE):
             outcome = trainer.resume(folder, heard, device)
@@ -279,12 +343,11 @@ def trial(
             make_folders(folder.parent)
             outcome = trainer.start(recipe, folder, heard, device, ready=data_folder(path, recipe))
     except NotFinite as error:
-        return TrialRecord(entry.variant.name, seed, failed=str(error))
+        return TrialRecord(name, one.seed, failed=str(error), rate=used)
     if not outcome.finished:
         return None
-    return TrialRecord(
-        entry.variant.name, seed, outcome.best.scores, outcome.best.step, heard.seconds_of(entry.steps)
-    )
+    best = outcome.best
+    return TrialRecord(name, one.seed, best.scores, best.step, heard.seconds_of(steps), rate=used)
 
 
 class TrialProgress:

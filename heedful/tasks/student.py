@@ -1,4 +1,4 @@
-"""Student's distribution: how far a mean of few figures may lie from the truth."""
+"""Student's distribution: how far a mean of few figures may lie from the truth. Fisher's: a variance."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 def p_value(t: float, freedom: int) -> float:
     """The chance of a t at least as far from 0, on either side."""
     return incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+def variance_ratio_p_value(ratio: float, freedom: float, other: float) -> float:
+    """The chance that one estimate of a variance is at least so many times another (Fisher's F)."""
+    return incomplete_beta(other / (other + freedom * ratio), other / 2, freedom / 2)
 
 
 def quantile(freedom: int, level: float = LEVEL) -> float:

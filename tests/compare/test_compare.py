@@ -1,15 +1,14 @@
 """Comparing: the same data and budget for all, and nothing done twice."""
 
-import csv
 import json
 import statistics
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import torch
 from helpers.command_lines import AtOnce
+from helpers.comparisons import CPU, VARIANTS, asked, entry, refuse, table, without_times, words
 from helpers.runs import (
     TINY,
     recipe_for,
@@ -22,52 +21,18 @@ from heedful.compare import significance as noise
 from heedful.compare import trials
 from heedful.compare.comparison import (
     BUILT_IN,
-    Comparison,
     ModelVariant,
     built_in_variants,
     check,
     read_variant,
 )
-from heedful.compare.cost import LiveMemory, VariantCost, cost_of, counted, flops_rule
+from heedful.compare.cost import LiveMemory, cost_of, counted, flops_rule
 from heedful.compare.report import SAME, report_text, rows_of
 from heedful.compare.results import compared
-from heedful.compare.trials import Entry, TrialRecord
+from heedful.compare.trials import TrialRecord
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import setup, trainer, training
 from heedful.tasks import find_task
-
-CPU = torch.device("cpu")
-VARIANTS = ["--variant", "base", "--variant", "post: model.norm=post"]
-
-
-def words(texts, folder, *more, task="translate", steps=6):
-    """A small comparison, as it is typed."""
-    files = {
-        "translate": [
-            "--source",
-            texts["a.src"],
-            "--target",
-            texts["a.tgt"],
-            "--valid-source",
-            texts["v.src"],
-            "--valid-target",
-            texts["v.tgt"],
-            "--set=data.tokenizer=word",
-        ],
-        "lm": ["--text", texts["text"], "--set=data.tokenizer=char", "--set=model.context=16"],
-    }[task]
-    sizes = [f"--set={key}={value}" for key, value in TINY.items()]
-    budget = [] if steps is None else ["--steps", str(steps)]
-    return ["compare", task, *files, *sizes, *budget, "--run", str(folder), *more]
-
-
-def table(folder: Path, name: str = "table.csv") -> list[dict[str, str]]:
-    return list(csv.DictReader((folder / name).read_text().splitlines()))
-
-
-def without_times(rows):
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
-
 
 # Variants
 
@@ -102,10 +67,6 @@ def test_a_variant_is_a_name_and_settings():
 def test_a_variant_that_is_none_is_one_sentence(text, sentence):
     with pytest.raises(BadInput, match=sentence):
         read_variant(text, "lm")
-
-
-def asked(*variants, base=None, task="translate", budget=None, seeds=2):
-    return Comparison(task, "tiny", "", {"data.tokenizer": "word", **(base or {})}, variants, budget, seeds)
 
 
 @pytest.mark.parametrize(
@@ -229,10 +190,6 @@ def test_a_model_without_a_rule_is_counted(texts, tmp_path, monkeypatch):
     assert expected.memory > 16 * expected.parameters  # weights, gradients and two moments, in fp32
 
 
-def refuse(*args):
-    raise ValueError("no rule")
-
-
 def test_memory_counts_each_storage_while_it_lives():
     there = torch.zeros(100)
     with LiveMemory([there]) as alive:
@@ -255,7 +212,7 @@ def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
     assert main(words(texts, folder, *VARIANTS, "--seeds", "2", "--metric", "loss")) == 0
     out, err = capsys.readouterr()
     assert "2 variants x 2 seeds = 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
-    assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "paired t-test over seeds" in out
+    assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "Tukey's test" in out
     rows = table(folder)
     assert {row["variant"] for row in rows} == {"base", "post"}
     assert [row["against_the_best"] == "best" for row in rows] == [True, False]
@@ -467,10 +424,6 @@ def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
 
 
 # The report
-
-
-def entry(name, active=100):
-    return Entry(ModelVariant(name), 10, VariantCost(100, active, 5e6, 64.0, 1 << 20))
 
 
 def test_the_table_calls_noise_noise_and_names_what_is_worse():
