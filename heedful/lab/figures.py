@@ -21,6 +21,7 @@ from ..inside.look.shapes import (
     MARGIN,
     SIGNED,
     SMALL,
+    WEIGHTS,
     Box,
     CellGrid,
     Color,
@@ -218,7 +219,7 @@ class LinePanel(FigurePanel):
 
 @dataclass(frozen=True)
 class MapPanel(FigurePanel):
-    """A table of numbers with a sign, from the most negative to the most positive."""
+    """A table of numbers: from 0 on, or from the most negative to the most positive if some are below 0."""
 
     title: str
     across: str
@@ -227,14 +228,18 @@ class MapPanel(FigurePanel):
     cell: float = 6
 
     def draw(self, picture: Drawing, x: float, y: float) -> None:
+        signed = any(value < 0 for row in self.numbers for value in row)
+        least, ramp = (-self.most, SIGNED) if signed else (0.0, WEIGHTS)
+        shares = [[(value - least) / (self.most - least) for value in row] for row in self.numbers]
+        wide, high = self.cell * len(shares[0]), self.cell * len(shares)
         picture.add(TextLabel(x, y + 10, self.title, FONT - 1, bold=True))
-        shares = [[0.5 + 0.5 * value / self.most for value in row] for row in self.numbers]
-        picture.add(CellGrid(x, y + 26, self.cell, self.cell, shares, SIGNED))
-        below = y + 26 + self.cell * len(shares)
+        picture.add(CellGrid(x, y + 26, self.cell, self.cell, shares, ramp))
+        picture.add(Box(x, y + 26, wide, high, None, GRID))
+        below = y + 26 + high
         picture.add(TextLabel(x, below + 14, self.across, SMALL, fill=FAINT))
-        picture.add(TextLabel(x, below + 32, f"{-self.most:g}", SMALL, fill=FAINT))
+        picture.add(TextLabel(x, below + 32, f"{least:g}", SMALL, fill=FAINT))
         for i in range(8):
-            picture.add(Box(x + 22 + 10 * i, below + 23, 10, 10, color((i + 0.5) / 8, SIGNED)))
+            picture.add(Box(x + 22 + 10 * i, below + 23, 10, 10, color((i + 0.5) / 8, ramp), GRID, 0.5))
         picture.add(TextLabel(x + 108, below + 32, f"{self.most:g}", SMALL, fill=FAINT))
 
 
@@ -243,8 +248,10 @@ def figure(title: str, panels: Sequence[FigurePanel], below: Sequence[str] = ())
     picture = Drawing()
     y, x = heading(picture, title) + 8, float(MARGIN)
     for panel in panels:
-        panel.draw(picture, x, y)
-        x = picture.width + BETWEEN - MARGIN
+        alone = Drawing()
+        panel.draw(alone, x, y)
+        picture.add(*alone.shapes)
+        x = alone.width + BETWEEN - MARGIN
     bottom = picture.height + 6
     for i, line in enumerate(below):
         picture.add(TextLabel(MARGIN, bottom + 15 * i, line, SMALL + 1, fill=FAINT))

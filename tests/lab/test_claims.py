@@ -1,8 +1,10 @@
 """Claims: identities hold, arms are pure, records survive a kill, and reports say what they must."""
 
 import json
+import math
 import random
 import time
+from importlib import import_module
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,7 +19,7 @@ from heedful.lab.report import report_of, write_page, write_report
 from heedful.lab.results import Results
 from heedful.lab.rules import VERDICTS, Exact
 from heedful.lab.run import ClaimRun, code_hash, key_of, records_in, sources_of, trials
-from heedful.studio.lab_records import lab_cards
+from heedful.studio.lab_records import CHARACTERS, lab_cards
 
 NAMES = list(claim_files())
 
@@ -63,6 +65,25 @@ def test_a_claim_says_all_that_a_student_needs(name):
     assert set(claim.lecture.split()) <= {"L1", "L2", "L3", "L4", "L5"}
     assert len({part.name for part in claim.parts}) == len(claim.parts)
     assert claim.arms
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_runs_and_draws_with_few_steps(name, tmp_path, monkeypatch):
+    """No verdict is expected: two seeds and three steps show nothing."""
+    module = import_module(f"heedful.lab.claims.{claim_files()[name].stem}")
+    if hasattr(module, "STEPS"):
+        monkeypatch.setattr(module, "STEPS", dict.fromkeys(claims.SIZES, 3))
+    run = ClaimRun(find_claim(name), tmp_path, seeds=2)
+    for record in run:
+        assert record.numbers and all(map(math.isfinite, record.numbers.values()))
+    report = report_of(run)
+    write_report(tmp_path, report)
+    write_page(tmp_path / "page", report)
+    assert report.judgment.verdict in VERDICTS and report.summary and report.text()
+    said = f"{report.claim.summary(run.results)} {report.claim.changes}"
+    assert said.endswith(".") and len(said) <= CHARACTERS  # or the studio would cut it
+    ElementTree.fromstring((tmp_path / "figure.svg").read_text())
+    assert (tmp_path / "figure.svg").stat().st_size < 1_000_000  # the studio shows no larger one
 
 
 # Runs and reports, on a claim that takes no time.

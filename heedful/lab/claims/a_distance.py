@@ -132,7 +132,8 @@ def summary(results: Results) -> str:
         "Yes. Between two words at distance n lie n dependent steps in a recurrent network, and one in "
         f"attention, whatever n is. At initialization, a word 32 places back has {tanh:.0e} of the influence "
         f"of the last one in a tanh network, {lstm_:.0e} in an LSTM and {open_:.0e} in one with an open "
-        "forget gate. In attention it does not fade with distance. So long distances are harder to learn."
+        "forget gate. In attention it does not fade with distance. So long distances can be expected to be "
+        "harder to learn."
     )
 
 

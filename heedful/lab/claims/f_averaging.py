@@ -202,8 +202,8 @@ CLAIM = Claim(
     ),
     summary=summary,
     changes=(
-        "Whether a model without feed-forward layers can learn a task with several words is another "
-        "question: the softmax is a nonlinearity too, so words that choose among others may do so."
+        "Trained weights may change it: what a model without feed-forward layers can learn is not tested "
+        "here."
     ),
     figure=draw,
     question="Is a layer of self-attention a linear function of its input?",

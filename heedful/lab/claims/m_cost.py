@@ -207,8 +207,8 @@ CLAIM = Claim(
     ),
     summary=summary,
     changes=(
-        "Short texts change it: below a few hundred words everything else in a block costs more than the "
-        "pairs. Savings are not free: a window cannot see far, which this experiment does not test."
+        "Short texts change it: there the pairs cost less than the rest. What a window no longer sees is not "
+        "tested here."
     ),
     figure=draw,
     question="A text becomes twice as long. How much more memory does each kind of attention need?",

@@ -223,7 +223,9 @@ CLAIM = Claim(
         ),
     ),
     summary=summary,
-    changes="Other sizes change the shares: the longer the text, the more of the memory is attention's.",
+    changes=(
+        "Other sizes would change the shares. Weights and the memory of an optimizer are not counted here."
+    ),
     figure=draw,
     question="Which of the three remedies changes a gradient, and which halves the memory?",
     minutes={"quick": 0.2, "standard": 0.3, "full": 0.3},

@@ -48,7 +48,7 @@ TABLE = [
         'translate takes the words of a text together, and "ba" stands apart: put options after them'),
     *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`")
       for command in COMMANDS
-      if command not in ("info", "demo", "compare", "import", "verify", *ELSEWHERE)),
+      if command not in ("info", "demo", "compare", "lab", "import", "verify", *ELSEWHERE)),
     row("verify of two", "verify hf-bert run-lm",
         'verify does not know what "run-lm" is for: see `heedful verify --help`'),
     row("verify of no place", "verify nowhere",
@@ -131,7 +131,8 @@ TABLE = [
     row("a list that is to measure", "lab --standard",
         "list measures nothing: give `run CLAIM` or `all` with these options"),
     row("an experiment into a file", "lab run e --run text", "--run text is a file: give a folder"),
-    row("something else to do in the lab", "lab ran e", "lab takes list or run or all, not 'ran'…"),
+    row("something else to do in the lab", "lab ran e",
+        "WHAT is list or run or all, not 'ran'; did you mean \"run\"?"),
     row("a batch of no model", "info --batch 3",
         "--batch applies to one model: give its NAME too, such as gpt2"),
     row("a source without a target", "evaluate run-translate --source a.src",
