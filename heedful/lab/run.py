@@ -95,14 +95,13 @@ def records_in(folder: Path, claim: Claim) -> dict[tuple[str, int, str], ArmReco
     log = Metrics(folder / RECORDS)
     if not present(log.path):
         return {}
-    found = {}
+    found: dict[tuple[str, int, str], ArmRecord] = {}
     for said in log.read():
-        where = said.get("arm"), said.get("seed"), said.get("size")
-        arm, seed, size = where
-        if arm in claim.arms and said.get("key") == key_of(claim, arm, seed, size):  # type: ignore[arg-type]
+        arm, seed, size = str(said.get("arm")), said.get("seed"), str(said.get("size"))
+        if isinstance(seed, int) and arm in claim.arms and said.get("key") == key_of(claim, arm, seed, size):
             numbers = {name: float(value) for name, value in said["numbers"].items()}
-            found[where] = ArmRecord(arm, seed, size, said["key"], numbers, said["seconds"])  # type: ignore[arg-type]
-    return found  # type: ignore[return-value]
+            found[arm, seed, size] = ArmRecord(arm, seed, size, said["key"], numbers, said["seconds"])
+    return found
 
 
 def trials(claim: Claim, size: str, seeds: int | None = None) -> list[tuple[str, int]]:
