@@ -59,7 +59,7 @@ class Claim:
 
     says: str  # the lecture's sentence, in other words
     lecture: str  # "L1 L5"
-    predicts: str  # written before the first run
+    predicts: str  # what the rules ask for, in words
     parts: tuple[ClaimPart, ...]
     summary: Callable[[Results], str]  # the verdict in plain words, if it is the expected one
     changes: str  # what would change the verdict

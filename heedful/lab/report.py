@@ -111,7 +111,7 @@ class ClaimReport:
                 "",
                 f"**Claim** ({claim.lecture}). {claim.says}",
                 "",
-                f"**Prediction**, written before the first run. {claim.predicts}",
+                f"**Prediction.** {claim.predicts}",
                 "",
                 f"**Verdict: {self.judgment.verdict}.** {self.summary}",
                 "",
