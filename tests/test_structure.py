@@ -38,6 +38,7 @@ FOLDERS = [
     "service",
     "bench",
     "compare",
+    "lab",
     "studio",
     "cli",
 ]

@@ -64,7 +64,7 @@ def strings(file: Path) -> list[str]:
 
 
 SPOKEN = [word for word in PRIVATE if word not in ("asked for", "awkward")]
-SPEAKING = ("cli", "inside", "interop", "compare", "bench")  # folders whose texts people read
+SPEAKING = ("cli", "inside", "interop", "compare", "bench", "lab")  # folders whose texts people read
 
 
 @pytest.mark.parametrize("folder", SPEAKING)

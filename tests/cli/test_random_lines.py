@@ -15,6 +15,7 @@ import sys
 import typing
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from helpers.command_lines import (
@@ -27,7 +28,7 @@ from helpers.refusals import at_most
 from torch import nn
 
 from heedful.certify import certificate, compare, verify
-from heedful.cli import bench
+from heedful.cli import bench, lab
 from heedful.cli.completion import names_file
 from heedful.cli.main import HELP, main
 from heedful.cli.shared import arguments
@@ -77,9 +78,14 @@ def here(world, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "compared", unchecked)
     monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
     monkeypatch.setattr(bench, "bench", lambda given: None)
+    monkeypatch.setattr(lab, "measure", unmeasured)  # tests/lab has it
     monkeypatch.setattr(server, "run", lambda serving, host, socket: socket.close())  # test_serve.py has it
     monkeypatch.setattr(studio_server, "run", lambda studio, socket, hosts, opens: socket.close())
     return tmp_path
+
+
+def unmeasured(given, claim, size, alone):
+    return SimpleNamespace(claim=claim, surprises=[], as_json=dict)
 
 
 def unchecked(loaded, folder, to, kind, tell, source=""):

@@ -1,0 +1,1 @@
+"""The lab: claims of the lectures as experiments, each with a prediction, a rule and a verdict."""
