@@ -33,7 +33,7 @@ def inputs(name: str, B: int = 3, S: int = 9, T: int = 7) -> tuple[torch.Tensor 
     return ids, places
 
 
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("name", EVERY)
 def test_compiled_equals_eager_in_one_graph(name, recompute, counter):
     model = tiny.build(EVERY[name])
