@@ -1,11 +1,11 @@
 """Write heedful/studio/static/vendor/ from the tarballs of the npm registry.
 
-    python tools/vendor.py                    # download them
+    python tools/vendor.py                    # npm fetches them
     python tools/vendor.py --tarballs DIR     # read NAME-VERSION.tgz from a folder
 
 The files are the published builds, with three changes: an import by name becomes an import by path, default
-exports become named exports, and source maps are not mentioned. `vendor.json` records each package's version,
-address and SHA-256, and the SHA-256 of every file written.
+exports become named exports, and source maps are not mentioned. `vendor.json` records each package's version
+and SHA-256, and the SHA-256 of every file written.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import hashlib
 import io
 import json
 import re
+import subprocess
 import tarfile
-import urllib.request
+import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "heedful" / "studio" / "static" / "vendor"
-REGISTRY = "https://registry.npmjs.org"
 PACKAGES = {  # name: version, license, files here: files there
     "preact": (
         "11.2.0",
@@ -44,8 +44,9 @@ def as_module(name: str, text: str) -> str:
 def tarball(name: str, version: str, folder: Path | None) -> bytes:
     if folder is not None:
         return (folder / f"{name}-{version}.tgz").read_bytes()
-    with urllib.request.urlopen(f"{REGISTRY}/{name}/-/{name}-{version}.tgz") as answer:
-        return answer.read()
+    with tempfile.TemporaryDirectory() as aside:
+        subprocess.run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=aside, check=True)
+        return tarball(name, version, Path(aside))
 
 
 def sha256(data: bytes) -> str:
@@ -74,13 +75,11 @@ def write(folder: Path | None, target: Path) -> None:
             (target / here).write_text(as_module(here, text), encoding="utf-8")
             hashes[here] = sha256((target / here).read_bytes())
         licenses.append(f"{name} {version} ({license_name}): {', '.join(files)}\n\n{short(terms)}\n")
-        address = f"{REGISTRY}/{name}/-/{name}-{version}.tgz"
         records.append(
             {
                 "npm": name,
                 "version": version,
                 "license": license_name,
-                "address": address,
                 "sha256": sha256(data),
                 "files": hashes,
             }

@@ -14,6 +14,8 @@ from torch import Tensor
 from ..parts.cache import GrowingCache
 from .step import DecoderStep, Step
 
+Read = Callable[[DecoderStep, Tensor], Tensor]  # how a step is fed
+
 
 class KeptStep(Step):
     """A step that outlives its answer, and goes on from what the next prompt has in common with it."""
@@ -37,25 +39,33 @@ class KeptStep(Step):
         return self
 
     def __call__(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
-        raise NotImplementedError("a kept step gives scores after the last token only")
+        """Scores after each token: a prompt is read from its beginning, so that all of them are computed."""
+        return self.feed(tokens_BT, lengths_B, 0, DecoderStep.__call__)
 
     def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        """Scores after the last token: a prompt is read from where it differs from what was fed before."""
+        known = min(common(self.tokens, tokens_BT[0].tolist()), tokens_BT.shape[1] - 1)
+        return self.feed(tokens_BT, lengths_B, known, DecoderStep.last)
+
+    def feed(self, tokens_BT: Tensor, lengths_B: Tensor | None, known: int, read: Read) -> Tensor:
+        """Read the tokens of one row. known: how many of a prompt's tokens need not be read again."""
         assert self.step is not None and lengths_B is None
-        (row,), step, known = tokens_BT.tolist(), self.step, 0
+        (row,), step = tokens_BT.tolist(), self.step
         self.step = None  # whatever fails or is interrupted leaves nothing half read
-        if self.begins:
-            known = min(common(self.tokens, row), len(row) - 1)
+        if not self.begins:
+            known = 0
+        else:
             step.rewind(torch.tensor([known], device=tokens_BT.device))
             step.fed, self.begins = known, False
             del self.tokens[known:]
-        scores_BV = step.last(tokens_BT[:, known:])
+        scores = read(step, tokens_BT[:, known:])
         self.tokens += row[known:]
         self.step = step
-        return scores_BV
+        return scores
 
     def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         if rows.tolist() != [0]:
-            raise NotImplementedError("a kept step has one row")
+            raise ValueError(f"a kept step has one row, not {rows.tolist()}: use a fresh step")
 
     def rewind(self, lengths_B: Tensor) -> None:
         assert self.step is not None

@@ -272,7 +272,7 @@ class WorkerProcess:
                 self.say({"cancel": number})
 
     def public(self, text: str) -> str:
-        """A sentence for clients: where the folder lies on this machine is not theirs to know."""
+        """A sentence for clients, with the model's name in place of the path of its folder."""
         return text.replace(os.path.abspath(self.model.folder), self.model.name)
 
     def say(self, message: dict[str, Any], blob: bytes = b"") -> None:

@@ -1,7 +1,6 @@
 """Pictures in notebooks: one fragment each, safe and self-contained, readable on light and on dark pages."""
 
 import re
-import shutil
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 from helpers import page_runs
 from helpers.look_cases import imported
 from helpers.runs import CPU, Quiet, recipe_for, texts  # noqa: F401 (fixtures)
+from helpers.studio_browser import launched
 
 import heedful
 from heedful.inside.ablation import HeadName
@@ -159,9 +159,7 @@ def test_two_pictures_share_one_rule_and_no_name():
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
 def test_the_theme_is_that_of_the_browser_or_of_the_notebook_around_it(demo):
-    playwright = pytest.importorskip("playwright.sync_api")
     shown = demo.look(TEXT, head="best")._repr_html_()
     around = {
         "": lambda scheme: scheme,
@@ -171,13 +169,10 @@ def test_the_theme_is_that_of_the_browser_or_of_the_notebook_around_it(demo):
         'class="vscode-dark"': lambda scheme: "dark",
     }
     papers = {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 29)"}
-    with playwright.sync_playwright() as running:
-        options = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
-        browser = running.chromium.launch(**options)
+    with launched() as browser:
         for scheme in ("light", "dark"):
             page = browser.new_page(color_scheme=scheme)
             for mark, expected in around.items():
                 page.set_content(f"<!doctype html><body {mark}>{shown}</body>")
                 paper = page.evaluate("getComputedStyle(document.querySelector('svg rect')).fill")
                 assert paper == papers[expected(scheme)], (scheme, mark)
-        browser.close()

@@ -141,8 +141,8 @@ def summary(results: Results) -> str:
         "Yes, exactly: without positions, reordering the words only reorders the outputs (to "
         f"{max(results.values('no positions', 'difference')):.0e}), and the question 'does A come before B?' "
         f"cannot be learned ({blind:.0%} right; guessing gives 50%). Any scheme of positions breaks this, "
-        "and so does the causal mask alone. One surprise: ALiBi without a mask knows distances but not "
-        f"directions ({mirror:.0%})."
+        "and so does the causal mask alone. ALiBi without a mask does not help: it depends on the distance "
+        f"between two words, and not on which comes first ({mirror:.0%} right)."
     )
 
 
