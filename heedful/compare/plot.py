@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ..bench.plot import COLORS, GRID, line, text
+from ..inside.look.charts import round_numbers
 from ..inside.look.shapes import FAINT, FONT, MARGIN, PAPER, SMALL, width_of
 from ..inside.look.svg import FAMILY, clean, number, of
 from ..tasks.evaluation import LOWER_IS_BETTER, SHOWN
@@ -26,7 +27,7 @@ def plot(rows: Sequence[VariantRow], title: str) -> str:
     shapes = [text(MARGIN, MARGIN + FONT + 2, title, FONT + 2, bold=True)]
     bottom = top + STEP * len(there)
     if there:
-        ends = axis([number for row in there for number in reach(row)])
+        ends = round_numbers([number for row in there for number in reach(row)], 7)
 
         def place(value: float) -> float:
             return left + (value - ends[0]) / (ends[-1] - ends[0]) * WIDTH
@@ -65,16 +66,6 @@ def wrapped(words: str, most: int = 96) -> list[str]:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return lines
-
-
-def axis(numbers: Sequence[float], most: int = 7) -> list[float]:
-    """Round numbers, evenly apart, around all of these."""
-    low, high = min(numbers), max(numbers)
-    span = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(span / most))
-    step = next(power * f for f in (1, 2, 5, 10, 20) if span / (power * f) <= most)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [i * step for i in range(first, max(last, first + 1) + 1)]
 
 
 def drawn(row: VariantRow, left: float, y: float, at: Callable[[float], float]) -> list[str]:

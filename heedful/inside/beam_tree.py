@@ -11,7 +11,7 @@ from math import exp
 from typing import Any
 
 from ..decode.beam_fates import FATES, Candidate, way_to
-from .look.drawing import Drawing, heading
+from .look.drawing import Drawing, Pictured, heading
 from .look.shapes import FAINT, FRAME, MARGIN, SMALL, Box, Color, Line, TextLabel, color, width_of
 from .look.themes import ink_on
 
@@ -42,7 +42,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class BeamTree:
+class BeamTree(Pictured):
     """A beam search for one text: all that it considered, and what became of it.
 
     `nodes` are in the order of their steps. `best` has the numbers of the nodes where the best hypotheses
@@ -120,17 +120,6 @@ class BeamTree:
         return node.text if rank is None else f"{rank}. {node.text}"
 
     # As a picture.
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def png(self) -> bytes:
-        """The picture as a PNG file."""
-        return self.picture().png()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def picture(self) -> Drawing:
         """The tree grows to the right, a column a step; dropped candidates are faint."""

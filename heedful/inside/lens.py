@@ -29,7 +29,7 @@ from .contributions import Contribution, Sublayers, contributions
 from .forward import run_once, stack_of, written_shell
 from .hooks import hooked
 from .lens_picture import lens_picture
-from .look.drawing import Drawing
+from .look.drawing import Drawing, Pictured
 from .look.inputs import InputTokens
 from .look.shades import columns_of, padded
 from .look.steps import find, table
@@ -52,7 +52,7 @@ class Readout:
 
 
 @dataclass(frozen=True)
-class Lens:
+class Lens(Pictured):
     """What each layer (0: the embedding) would predict at each position of one input.
 
     `top` and `probability` are the most likely tokens [L, T, k]. `final` [T] is what the model predicts;
@@ -115,17 +115,6 @@ class Lens:
         text = " ".join((self.words.translation or self.words.text).split())
         short = text if len(text) < LONG else f"{text[: LONG - 1]}…"
         return f"logit lens: what each layer of {side} would predict\n{short}"
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def png(self) -> bytes:
-        """The picture as a PNG file; needs Pillow."""
-        return self.picture().png()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     # Words
 

@@ -22,7 +22,7 @@ from ..errors import BadInput
 from ..interop.loaded import Loaded
 from ..models.base.shells import EncoderDecoder
 from .look.attention import run
-from .look.drawing import Drawing
+from .look.drawing import Drawing, Pictured
 from .look.heat_maps import heat_map
 from .look.inputs import InputTokens, axes, given, reading
 from .look.layers import inputs_of, kinds_of, paths_of
@@ -59,7 +59,7 @@ def decoder_rollout(
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Rollout(Pictured):
     """How much of each token (across) has reached each position of the last layer (down)."""
 
     words: InputTokens
@@ -86,17 +86,6 @@ class Rollout:
     @property
     def elsewhere(self) -> str:
         return "the target's own tokens" if self.which == "cross" else "the source"
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def png(self) -> bytes:
-        """The picture as a PNG file; needs Pillow."""
-        return self.picture().png()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def text(self, width: int = 100) -> str:
         """The map for a terminal."""

@@ -23,7 +23,7 @@ from ..interop.loaded import Loaded
 from ..models.base.shells import Decoder, EncoderDecoder
 from .forward import run_once, stack_of, written_shell
 from .look.attention import look
-from .look.drawing import Drawing
+from .look.drawing import Drawing, Pictured
 from .look.heat_maps import heat_map
 from .look.inputs import InputTokens, given, reading, refuse_size, tokens_of
 from .look.layers import attending_shells
@@ -47,7 +47,7 @@ def cka(x_ND: Tensor, y_NE: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class Similarity:
+class Similarity(Pictured):
     """CKA between the layers of one model (down) and those of another (across); 0 is the embedding."""
 
     cka_LM: Tensor
@@ -64,13 +64,6 @@ class Similarity:
         title = f"linear CKA of {self.rows:,} {self.unit}"
         notes = ["rows: layers of the first model; columns: layers of the second"]
         return heat_map(self.cka_LM.tolist(), *self.names, title, below=notes, verb="and")
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def text(self) -> str:
         """The table for a terminal."""
@@ -154,7 +147,7 @@ def read_only(loaded: Loaded, text: str) -> InputTokens:
 
 
 @dataclass(frozen=True)
-class TokenDifferences:
+class TokenDifferences(Pictured):
     """The log-probabilities (natural logarithm) that two models give to each token of one text."""
 
     tokens: list[str]
@@ -188,13 +181,6 @@ class TokenDifferences:
         return sheets(
             [[sheet]], "log-probability of each token", ["positive: the first model finds it likelier"]
         )
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""
@@ -258,7 +244,7 @@ def log_probabilities(loaded: Loaded, text: str, target: str | None) -> tuple[li
 
 
 @dataclass(frozen=True)
-class HeadDifferences:
+class HeadDifferences(Pictured):
     """How differently the heads of two models attend in one text: weights of the first minus the second."""
 
     which: str
@@ -288,13 +274,6 @@ class HeadDifferences:
         note = "total variation distance between the rows of both models: 0 if equal, at most 1"
         title = f"how differently heads attend ({self.which})"
         return heat_map(self.distance_LH.tolist(), *names, title, below=[note], verb="and")
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import BadInput
 from ..interop.run_files import METRICS, metrics
 from .look.charts import INKS, CurveLine, chart
-from .look.drawing import Drawing, heading
+from .look.drawing import Drawing, Pictured, heading
 from .look.shapes import FAINT, MARGIN, SMALL, TextLabel
 
 MOST = 400  # points of a line; more are averaged in groups
@@ -25,7 +25,7 @@ Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class TrainingCurves:
+class TrainingCurves(Pictured):
     """Figures over the steps of a run: {"loss", "rate", "norm", "valid_loss", ...: [(step, figure)]}."""
 
     name: str
@@ -60,17 +60,6 @@ class TrainingCurves:
             note = f"the training loss is averaged over {group(self.figures['loss'])} steps a point"
             picture.add(TextLabel(MARGIN, low, note, SMALL + 1, fill=FAINT))
         return picture
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def png(self) -> bytes:
-        """The picture as a PNG file; needs Pillow."""
-        return self.picture().png()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def text(self, width: int = 60) -> str:
         """A line for each figure: its course, its first number and its last."""

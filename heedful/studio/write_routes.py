@@ -15,7 +15,7 @@ from ..service.app import Events
 from ..service.fields import HttpError, Most, hints_of, is_required, read
 from ..service.task_routes import OTHERS, TaskRoute, given_to_worker
 from ..service.tasks import field_of, options_of
-from .answers import JsonAnswer, stream, studio_route
+from .answers import JsonAnswer, StudioAnswer, stream, studio_route
 from .recorded import RUN, example
 from .requests import (
     AlignmentQuery,
@@ -88,14 +88,6 @@ async def search(studio: Studio, request: Request) -> Response:
     return stream(studio, worker_events(studio, worker, "search", given))
 
 
-async def guess(studio: Studio, request: Request) -> Response:
-    """What fits the blanks of a text, or the likeliest labels of a text or picture."""
-    asked = await asked_for(GuessRequest, studio.service, request)
-    given, blob = {"text": asked.text}, studio.pictures.of(asked.text)
-    event = await studio.service.result(await studio.worker(asked.run), "guess", given, 1, blob)
-    return JsonAnswer(event["result"])
-
-
 async def align(studio: Studio, request: Request) -> Response:
     """Where the words of a target come from, without a trace that has an id."""
     asked = vars(await asked_for(AlignRequest, studio.service, request))
@@ -111,36 +103,16 @@ async def align(studio: Studio, request: Request) -> Response:
 # What a model is.
 
 
-async def positions(studio: Studio, request: Request) -> Response:
-    """How order enters a model, as tables."""
-    asked = await asked_for(PositionsRequest, studio.service, request)
-    given = {"length": asked.length, "base": asked.base}
-    event = await studio.service.result(await studio.worker(asked.run), "positions", given)
-    return JsonAnswer(event["result"])
+def model_answer(do: str, takes: Any) -> StudioAnswer:
+    """An answer that a worker gives to the fields of a request at once."""
 
+    async def answer(studio: Studio, request: Request) -> Response:
+        given = dict(vars(await asked_for(takes, studio.service, request)))
+        worker, blob = await studio.worker(given.pop("run")), studio.pictures.of(given.get("text", ""))
+        return JsonAnswer((await studio.service.result(worker, do, given, 1, blob))["result"])
 
-async def tokenize(studio: Studio, request: Request) -> Response:
-    """A text through the tokenizer: its pieces, and how they came about."""
-    asked = await asked_for(SpellRequest, studio.service, request)
-    given = {"text": asked.text, "target": asked.target}
-    event = await studio.service.result(await studio.worker(asked.run), "spell", given)
-    return JsonAnswer(event["result"])
-
-
-async def token_statistics(studio: Studio, request: Request) -> Response:
-    """What a tokenizer makes of many texts."""
-    asked = await asked_for(TokenStatisticsRequest, studio.service, request)
-    given = {"target": asked.target, "count": asked.count}
-    event = await studio.service.result(await studio.worker(asked.run), "token_statistics", given)
-    return JsonAnswer(event["result"])
-
-
-async def cost(studio: Studio, request: Request) -> Response:
-    """The parts of a model, and what they cost for a batch of some length."""
-    asked = await asked_for(CostRequest, studio.service, request)
-    given = {name: value for name, value in vars(asked).items() if name != "run"}
-    event = await studio.service.result(await studio.worker(asked.run), "describe", given)
-    return JsonAnswer(event["result"])
+    answer.__doc__ = takes.__doc__
+    return answer
 
 
 def recorded_events(do: str, given: dict[str, Any]) -> Events:
@@ -177,6 +149,14 @@ class GuessRequest:
     run: RunId
     text: Text
 
+
+MODEL_ROUTES: dict[str, tuple[str, Any]] = {  # the name of a route: what the worker does, and the request
+    "guess": ("guess", GuessRequest),
+    "positions": ("positions", PositionsRequest),
+    "cost": ("describe", CostRequest),
+    "tokenize": ("spell", SpellRequest),
+    "token_statistics": ("token_statistics", TokenStatisticsRequest),
+}
 
 # What else a model can do with a text.
 
@@ -220,12 +200,9 @@ def write_routes(studio: Studio) -> list[Route]:
         studio_route(studio, "/api/write", write, "POST", WriteRequest),
         studio_route(studio, "/api/search", search, "POST", SearchRequest),
         studio_route(studio, "/api/align", align, "POST", AlignRequest),
-        studio_route(studio, "/api/guess", guess, "POST", GuessRequest),
-        studio_route(studio, "/api/positions", positions, "POST", PositionsRequest),
-        studio_route(studio, "/api/cost", cost, "POST", CostRequest),
-        studio_route(studio, "/api/tokenize", tokenize, "POST", SpellRequest),
-        studio_route(studio, "/api/token_statistics", token_statistics, "POST", TokenStatisticsRequest),
     ]
+    for name, (do, takes) in MODEL_ROUTES.items():
+        found.append(studio_route(studio, f"/api/{name}", model_answer(do, takes), "POST", takes))
     for do, task in TASKS.items():
         takes = task_request(task)
         found.append(studio_route(studio, f"/api/task/{do}", task_answer(task, takes), "POST", takes))

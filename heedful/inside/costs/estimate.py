@@ -12,7 +12,7 @@ from ...models.dvae import DVAE
 from ...models.judge import Judge
 from ...models.vit import PatchInputs
 from ...parts.positions.base import check_length
-from ..look.drawing import Drawing
+from ..look.drawing import Drawing, Pictured
 from .memory import frozen, memory
 from .models import model_cost
 from .part import Part
@@ -25,7 +25,7 @@ CELLS = 1024  # of a picture, where nothing says how large it is: DALL-E's
 
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(Pictured):
     """What a model costs at one batch and length."""
 
     whole: Part
@@ -54,9 +54,6 @@ class Costs:
     def picture(self) -> Drawing:
         """Parameters, FLOPs and memory as bars."""
         return costs_picture(self)
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
 
 def costs(

@@ -26,7 +26,7 @@ from ...parts.view import View
 from ...parts.watch import Records, Watchable, watch
 from ...tasks.alignment import links_of, token_links, word_of_token
 from ...tasks.metrics import alignment_error_rate
-from .drawing import Drawing
+from .drawing import Drawing, Pictured
 from .heads import MEASURE, Head, choose, find_best, habits, information, sharpness
 from .heat_maps import Panel, heat_map, small_multiples
 from .inputs import MOST, InputTokens, axes, given, places_for, reading
@@ -52,7 +52,7 @@ BY = {  # measures of what comes from where (inside/attribute.py)
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(Pictured):
     """The attention of one input. `down` are the queries and `across` the keys, as people read them.
 
     `chosen` are the heads to show, `heads` all of this kind of attention, and `weights` the same
@@ -136,17 +136,6 @@ class Look:
             f"{self.title(self.all_of())}\n{self.sentence()}",
             below=notes,
         )
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def png(self) -> bytes:
-        """The picture as a PNG file; needs Pillow."""
-        return self.picture().png()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def title(self, what: str) -> str:
         measure = "" if self.by == "weight" else f", {BY[self.by]}"

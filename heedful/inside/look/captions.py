@@ -24,7 +24,7 @@ from ...models.base.shells import EncoderDecoder
 from ...models.captioner import CaptionerConfig
 from ...parts.watch import watch
 from ...tasks.caption import LONGEST
-from .drawing import Drawing
+from .drawing import Drawing, Pictured
 from .heads import Head, choose, information
 from .images import GAP, PANEL, ROOM, overlaid
 from .inputs import decode, encode, ends_of, refuse_size
@@ -35,7 +35,7 @@ ACROSS = 8  # panels side by side
 
 
 @dataclass(frozen=True)
-class CaptionLook:
+class CaptionLook(Pictured):
     """The cross-attention of one picture's caption. `chosen` are the heads to show, with weights
     [T, patches]."""
 
@@ -79,13 +79,6 @@ class CaptionLook:
             made.add(Raster(x, top, PANEL, PANEL, png_bytes(overlaid(self.pixels_HWC, grid))))
             made.add(TextLabel(x, top + PANEL + 13, title, size=9))
         return y + (len(panels) - 1) // ACROSS * (PANEL + ROOM + GAP)
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     # Words
 

@@ -12,7 +12,7 @@ from ...data.images.files import png_bytes
 from ...interop.loaded import Loaded
 from ...models.dvae import DVAE
 from ...tasks.text_to_image.codes import bright
-from .drawing import Drawing
+from .drawing import Drawing, Pictured
 from .shapes import MARGIN, Raster, TextLabel
 
 PANEL, GAP = 176, 16  # pixels of a panel, and between panels
@@ -20,7 +20,7 @@ SMALLEST, LARGEST = 3, 11  # of a number's letters
 
 
 @dataclass(frozen=True)
-class CodesLook:
+class CodesLook(Pictured):
     """A picture as codes."""
 
     loaded: Loaded = field(repr=False)
@@ -66,13 +66,6 @@ class CodesLook:
         for x, title in zip(places, ("the picture", "its codes", "drawn from them"), strict=True):
             made.add(TextLabel(x, y + PANEL + 14, title, size=9))
         return made
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +39,25 @@ class Drawing:
     def png(self, zoom: float = 2.0) -> bytes:
         """The drawing as a PNG file, drawn by Pillow."""
         return png_of(self.shapes, self.width, self.height, zoom)
+
+
+class Pictured(ABC):
+    """What has a picture, which files and notebooks show."""
+
+    @abstractmethod
+    def picture(self) -> Drawing:
+        """The picture, drawn."""
+
+    def svg(self) -> str:
+        """The picture as the text of an SVG file."""
+        return self.picture().svg()
+
+    def png(self) -> bytes:
+        """The picture as a PNG file; needs Pillow."""
+        return self.picture().png()
+
+    def _repr_html_(self) -> str:
+        return self.picture().html()
 
 
 def heading(picture: Drawing, title: str) -> float:

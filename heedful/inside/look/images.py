@@ -22,7 +22,7 @@ from ...models.vit import ViTConfig
 from ...parts.watch import watch
 from ...tasks.image_classify import HEADS, scores
 from ..rollout import rollout
-from .drawing import Drawing
+from .drawing import Drawing, Pictured
 from .heads import Head, choose, information
 from .layers import paths_of
 from .shades import shades
@@ -44,7 +44,7 @@ def patch_attention(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ImageLook:
+class ImageLook(Pictured):
     """The attention of one picture. `chosen` are the heads to show, each with its weights [T,
     T]."""
 
@@ -89,13 +89,6 @@ class ImageLook:
             made.add(Raster(x, y, PANEL, PANEL, png_bytes(overlaid(self.pixels_HWC, grid))))
             made.add(TextLabel(x, y + PANEL + 13, title, size=9))
         return made
-
-    def svg(self) -> str:
-        """The picture as the text of an SVG file."""
-        return self.picture().svg()
-
-    def _repr_html_(self) -> str:
-        return self.picture().html()
 
     # Words
 
