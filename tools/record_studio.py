@@ -13,12 +13,11 @@ from safetensors.torch import save_file
 
 import heedful
 from heedful.studio.looking import about, alignment, flow, search
-from heedful.studio.recorded import FILE, KEPT, RUN
+from heedful.studio.recorded import DEMO, FILE, KEPT, RUN
 from heedful.studio.runs import ModelFolder
 from heedful.studio.tracing import Traces, tensor_of
 from heedful.studio.writing import write
 
-FOLDER = "runs/demo"
 TEXT = "Their small cat was a fast animal."
 CARD = ("task", "architecture", "parameters", "best")
 LIKE_PAGES: dict[str, dict[str, Any]] = {  # the options that they send at first
@@ -44,7 +43,6 @@ def told_with(method: Any, model: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What a method that streams was given, and its events."""
     given = {"text": TEXT, "edits": [], **given}
     events = result(method(model, given, b""))
-    events[-1]["result"]["code"] = events[-1]["result"]["code"].replace(str(model.folder), FOLDER)
     return {"given": given, "events": events}
 
 
@@ -92,7 +90,8 @@ def record(folder: str) -> None:
         "search": told_with(search(traces), model, {"reference": None, "options": LIKE_PAGES["search"]}),
         "answers": {"flow 5": result(flow(traces)(model, {"trace": given, "top": 5}, b""))[-1]["result"]},
     }
-    save_file(tensors, FILE, {"studio": json.dumps(facts, ensure_ascii=False)})
+    text = json.dumps(facts, ensure_ascii=False).replace(str(model.folder), DEMO)
+    save_file(tensors, FILE, {"studio": text})
     print(f"{FILE}: {FILE.stat().st_size:,} bytes")
 
 

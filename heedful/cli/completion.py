@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable
 
 from ..errors import BadInput
+from ..lab.contents import claim_files
 from ..models import preset_families
 from ..tasks import STAGED, task_files
 from .shared import arguments
@@ -54,6 +55,8 @@ def first_words(command: str) -> list[str]:
         return sorted([*task_files(), STAGED])
     if command == "compare":
         return [*task_files(), "history"]
+    if command == "lab":
+        return ["list", "run", "all", *claim_files()]
     return choices(places(command)[0]) if places(command) else []
 
 

@@ -40,7 +40,7 @@ from ..inside.look.drawing import Drawing
 from ..inside.look.png import pillow
 from ..interop.run_folder import is_run, refuse_stage
 from ..runs.finished import open_model, read_run
-from .shared.look_edits import editing, save_trace, with_parts
+from .shared.look_edits import EditedModel
 from .shared.options import Positional, Repeated, arg
 from .shared.terminal import check_free, drawable, say
 
@@ -185,13 +185,14 @@ def look(given: LookOptions) -> None:
     text = given.text if given.trees is None else with_tree(given.text, given.trees)
     how: dict[str, Any] = {"target": given.target, "which": given.which, "layer": given.layer, "head": head}
     how |= {"by": given.by or "weight", "row": given.row or "prediction", "gold": gold}
-    with editing(given.edit, given.run, loaded):
+    edited = EditedModel(loaded, given.run, given.edit)
+    with edited.editing():
         seen = attribute(loaded, text, **how)
     if given.save is not None:
-        save_trace(given.save, given.edit, given.run, loaded, text, given.target)
+        edited.save_trace(given.save, text, given.target)
     steps = seen.steps(given.query) if given.query is not None else None
     if steps is not None:
-        steps = with_parts(steps, seen.which, given.edit, given.run, loaded, text, given.target)
+        steps = edited.with_parts(steps, seen.which, text, given.target)
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
         picture = save(seen.picture(), output) if output else None
@@ -381,8 +382,8 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
     from ..use.model import Model
 
     writes = isinstance(loaded.config, CaptionerConfig)
-    for name in ("which", "query", "trees", "by", "row", *(() if writes else ("target",))):
-        if getattr(given, name) is not None:
+    for name in ("which", "query", "trees", "by", "row", "edit", "save", *(() if writes else ("target",))):
+        if getattr(given, name) not in (None, ()):
             raise BadInput(f"--{name} applies to texts, and {given.run} reads images: leave it out")
     assert given.text is not None
     folder = Path(given.run)
@@ -414,8 +415,9 @@ def tell_codes(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     from ..data.images.prepare import ready_file
     from ..inside.look.codes import look_at_codes
 
-    for name in ("which", "query", "target", "trees", "layer", "head", "by", "row", "lens", "rollout"):
-        if getattr(given, name) not in (None, False):
+    others = ("lens", "rollout", "beside", "edit", "save")
+    for name in ("which", "query", "target", "trees", "layer", "head", "by", "row", *others):
+        if getattr(given, name) not in (None, False, ()):
             raise BadInput(f"--{name} applies to attention, and {given.run} has none: leave it out")
     assert given.text is not None
     pixels_HWC = ready_file(given.text, read_run(Path(given.run))[0].data)

@@ -22,7 +22,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ..tasks.student import LEVEL, p_value, quantile, variance_ratio_p_value
+from ..tasks.student import LEVEL, mean_interval, p_value, variance_ratio_p_value
 from .studentized_range import range_p_value
 
 TEST = (
@@ -35,11 +35,7 @@ Figures = Mapping[int, float]  # {seed: figure}
 
 def interval(figures: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean over seeds; None for a single seed, which shows no spread."""
-    if len(figures) < 2:
-        return None
-    mean = statistics.fmean(figures)
-    half = quantile(len(figures) - 1) * statistics.stdev(figures) / math.sqrt(len(figures))
-    return mean - half, mean + half
+    return mean_interval(figures) if len(figures) > 1 else None
 
 
 # The layout.

@@ -75,7 +75,7 @@ def samples_of(
             return HELD_OUT[run.recipe.task](loaded, run, count, longest)
         except BadInput as error:
             why = f"the held-out data of {folder} cannot be read"
-            raise BadInput(f"{why}: {error}; texts of your own (--data FILE) do as well") from None
+            raise BadInput(f"{why}: {error}; `heedful heads --data FILE` takes other texts") from None
     return made(loaded, built_in(loaded, count), BUILT_IN, longest)
 
 

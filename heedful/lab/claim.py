@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from ..errors import BadInput
 from ..models import nearest
 from ..tasks.student import LEVEL
+from .contents import claim_files
 from .results import Numbers, Results
 from .rules import CONTRADICTED, DEPENDS, EXACT, INCONCLUSIVE, SUPPORTED, Exact, Ruling, VerdictRule
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Arm = Callable[[int, str], Numbers]
 SIZES = ("quick", "standard", "full")
-FOLDER = Path(__file__).parent / "claims"
 IDENTITY = {"quick": 2, "standard": 3, "full": 5}  # seeds of what has no noise
 LEARNING = {"quick": 4, "standard": 6, "full": 10}  # four of four are most: Wilson's interval begins at .51
 
@@ -42,10 +41,11 @@ class ClaimPart:
     seeds: Mapping[str, int] = field(default_factory=lambda: IDENTITY)
     expects: str = ""  # the verdict; without it, exact of an identity and supported of anything else
     control: bool = False  # shows that the measurement works: if it fails, the claim is inconclusive
+    clocked: bool = False  # its arms measure time, so nothing else runs beside them
 
     @property
     def expected(self) -> str:
-        return self.expects or (EXACT if isinstance(self.rule, Exact) else SUPPORTED)
+        return self.expects or (EXACT if self.identity else SUPPORTED)
 
     @property
     def identity(self) -> bool:
@@ -65,7 +65,8 @@ class Claim:
     changes: str  # what would change the verdict
     figure: Callable[[Results], Drawing]
     question: str  # for a worksheet: what students are asked before they see numbers
-    minutes: Mapping[str, float]  # on one core, by size
+    minutes: Mapping[str, float]  # on two cores, by size
+    first_seed: int = 0  # a claim that changed after a run starts behind the seeds of that run
     letter: str = ""
     name: str = ""
 
@@ -82,6 +83,11 @@ class Claim:
                     raise ValueError(f"two arms of one claim are called {name}")
                 found[name] = (arm, part.seeds if name not in found else larger(found[name][1], part.seeds))
         return found
+
+    @property
+    def clocked(self) -> set[str]:
+        """The arms that run alone, because they measure time."""
+        return {name for part in self.parts if part.clocked for name in part.arms}
 
     @property
     def identities(self) -> dict[str, Arm]:
@@ -121,7 +127,10 @@ def judge(claim: Claim, results: Results) -> Judgment:
     """Every part by its rule; those with a p-value are judged together, so that luck does not add up."""
     alone = [part.rule.judge(results) for part in claim.parts]
     levels = holm_levels([ruling.p for ruling in alone])
-    rulings = tuple(part.rule.judge(results, level) for part, level in zip(claim.parts, levels, strict=True))
+    rulings = tuple(
+        first if first.p is None else part.rule.judge(results, level)
+        for part, first, level in zip(claim.parts, alone, levels, strict=True)
+    )
     pairs = [(part.control, ruling.verdict) for part, ruling in zip(claim.parts, rulings, strict=True)]
     return Judgment(combined(pairs), rulings)
 
@@ -156,11 +165,6 @@ def measured(arm: Arm, seed: int, size: str) -> dict[str, float]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return {name: float(value) for name, value in arm(seed, size).items()}
-
-
-def claim_files() -> dict[str, Path]:
-    """{name: file} of all claims, in the order of their letters."""
-    return {path.stem.partition("_")[2]: path for path in sorted(FOLDER.glob("[a-z]_*.py"))}
 
 
 def find_claim(called: str) -> Claim:

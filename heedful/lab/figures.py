@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..inside.look.charts import GRID, apart, round_numbers, short
@@ -33,8 +33,7 @@ from ..inside.look.shapes import (
     width_of,
 )
 from ..inside.look.themes import in_both_themes
-from ..tasks.student import LEVEL
-from .rules import spread_around
+from ..tasks.student import mean_interval
 
 INKS: tuple[Color, ...] = (
     (0, 90, 150),
@@ -118,6 +117,7 @@ class DotPanel(FigurePanel):
     logarithmic: bool = False
     marks: Mapping[str, float] = field(default_factory=dict)  # upright lines with a name
     wide: float = 260
+    dot: str = "seed"  # what a dot is
 
     def draw(self, picture: Drawing, x: float, y: float) -> None:
         left = x + max((width_of(arm, SMALL + 1) for arm in self.arms), default=0) + 10
@@ -149,20 +149,20 @@ class DotPanel(FigurePanel):
     ) -> None:
         picture.add(TextLabel(left - 8, y + 4, arm, SMALL + 1, "end"))
         if len(some) > 1:
-            low, high = (left + axis.share(end) * self.wide for end in spread_around(some, LEVEL))
+            low, high = (left + axis.share(end) * self.wide for end in mean_interval(some))
             picture.add(Line(max(left, low), y, min(left + self.wide, high), y, ink, 1.5))
         mean = statistics.fmean(some)
         at = left + axis.share(mean) * self.wide
         picture.add(Box(at - 1, y - 8, 2, 16, ink, title=f"{arm}: mean {mean:.4g}"))
         for seed, value in enumerate(some):
             at = left + axis.share(value) * self.wide
-            hint = f"{arm}, seed {seed}: {value:.4g}"
+            hint = f"{arm}, {self.dot} {seed}: {value:.4g}"
             picture.add(Box(at - DOT / 2, y - DOT / 2, DOT, DOT, ink, title=hint))
 
 
 @dataclass(frozen=True)
 class LinePanel(FigurePanel):
-    """A line through the means of each arm over x, and every seed a dot."""
+    """A line through the means of each arm over x, every seed a dot, the 95 % interval an upright line."""
 
     title: str
     across: str
@@ -183,7 +183,8 @@ class LinePanel(FigurePanel):
         rows = axis_of(ys, self.logarithmic[1], 6)
 
         def place(a: float, b: float) -> tuple[float, float]:
-            return x0 + columns.share(a) * wide, y0 + (1 - rows.share(b)) * high
+            up = min(1.0, max(0.0, rows.share(b)))  # an interval may reach beyond the axis
+            return x0 + columns.share(a) * wide, y0 + (1 - up) * high
 
         for tick in rows.ticks:
             at = y0 + (1 - rows.share(tick)) * high
@@ -195,12 +196,13 @@ class LinePanel(FigurePanel):
         for name, value in self.marks.items():
             at = x0 + columns.share(value) * wide
             picture.add(Line(at, y0, at, y0 + high, FRAME, 1.5))
-            picture.add(TextLabel(at + 3, y0 + 9, name, SMALL - 1, fill=FRAME))
+            picture.add(TextLabel(at + 3, y0 - 4, name, SMALL - 1, fill=FRAME))
         picture.add(TextLabel(x0 + wide / 2, y0 + high + 30, self.across, SMALL, "middle", FAINT))
         self.lines(picture, place, x0 + wide)
 
-    def lines(self, picture: Drawing, place: object, right: float) -> None:
-        assert callable(place)
+    def lines(
+        self, picture: Drawing, place: Callable[[float, float], tuple[float, float]], right: float
+    ) -> None:
         means = {
             arm: [(at, statistics.fmean(some)) for at, some in series.items()]
             for arm, series in self.arms.items()
@@ -210,6 +212,9 @@ class LinePanel(FigurePanel):
             ink = INKS[i % len(INKS)]
             picture.add(Polyline([place(*point) for point in points], ink, 1.8, arm))
             for at, some in self.arms[arm].items():
+                if len(some) > 1:
+                    (a, low), (_, high) = (place(at, end) for end in mean_interval(some))
+                    picture.add(Line(a, low, a, high, ink))
                 for seed, value in enumerate(some):
                     a, b = place(at, value)
                     hint = f"{arm}, seed {seed}, at {at:g}: {value:.4g}"

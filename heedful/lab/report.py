@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
-from ..files import read_json, write_json, write_text
+from ..certify.certificate import finite
+from ..files import write_json, write_text
 from ..runs.folder import make_folders
-from ..tasks.student import LEVEL
+from ..tasks.student import mean_interval
 from .claim import Claim, Judgment, judge
+from .contents import REPORT
 from .figures import svg_file
 from .results import Results
-from .rules import spread_around
 from .run import ClaimRun
+from .web_page import web_page
 
-REPORT, FIGURE, PAGE, WORKSHEET, KEY = "report.json", "figure.svg", "page.md", "worksheet.md", "key.md"
+FIGURE = "figure.svg"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class ClaimReport:
     results: Results
     judgment: Judgment
     size: str
+    seeds: int | None  # if they were given, instead of those of the claim
     trials: int
     seconds: float
     date: str
@@ -45,14 +49,25 @@ class ClaimReport:
         ]
 
     @property
-    def summary(self) -> str:
-        """The verdict in plain words, and what would change it."""
+    def finding(self) -> str:
+        """The verdict in plain words."""
         if self.surprises:
             return " ".join(["This run does not show what was predicted.", *self.surprises])
-        return f"{self.claim.summary(self.results)} {self.claim.changes}"
+        return self.claim.summary(self.results)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in plain words, and what would change it."""
+        return self.finding if self.surprises else f"{self.finding} {self.claim.changes}"
+
+    @property
+    def command(self) -> str:
+        """What was run."""
+        seeds = "" if self.seeds is None else f" --seeds {self.seeds}"
+        return f"heedful lab run {self.claim.letter} --{self.size}{seeds}"
 
     def as_json(self) -> dict[str, Any]:
-        """What report.json says; the studio reads its first seven entries."""
+        """What report.json says; the studio reads its first seven entries. Infinite numbers are null."""
         claim = self.claim
         parts = [
             {
@@ -66,7 +81,7 @@ class ClaimReport:
             }
             for part, ruling in zip(claim.parts, self.judgment.rulings, strict=True)
         ]
-        return {
+        said = {
             "name": claim.name,
             "says": claim.says,
             "verdict": self.judgment.verdict,
@@ -79,24 +94,27 @@ class ClaimReport:
             "expected": claim.expected,
             "as_expected": not self.surprises,
             "size": self.size,
+            "command": self.command,
             "seconds": round(self.seconds, 3),
             "parts": parts,
             "arms": {arm: means(self.results, arm) for arm in self.results.records},
         }
+        return finite(said)
 
     def text(self) -> str:
         """The report for a terminal."""
         claim = self.claim
-        lines = [
-            f"{claim.letter}  {claim.name}: {self.judgment.verdict}",
-            f"   claim        {claim.says} ({claim.lecture})",
-            f"   prediction   {claim.predicts}",
-        ]
+        rows = [("claim", f"{claim.says} ({claim.lecture})"), ("prediction", claim.predicts)]
         for part, ruling in zip(claim.parts, self.judgment.rulings, strict=True):
             control = " (control)" if part.control else ""
-            lines += [f"   {ruling.verdict:<12} {part.says}{control}", f"   {'':<13}{ruling.why}"]
-        measured = f"{self.trials} measurements at size {self.size}, {self.seconds:.1f} s"
-        return "\n".join([*lines, f"   verdict      {self.summary}", f"   measured     {measured}"])
+            rows += [(ruling.verdict, f"{part.says}{control}"), ("", ruling.why)]
+        rows += [("verdict", self.summary)]
+        rows += [("rates" if not i else "", line) for i, line in enumerate(rate_lines(self.results))]
+        rows += [
+            ("measured", f"{self.trials} measurements at size {self.size}, {self.seconds:.0f} s of one core")
+        ]
+        first = f"{claim.letter}  {claim.name}: {self.judgment.verdict}"
+        return "\n".join([first, *(in_columns(name, said) for name, said in rows)])
 
     def page(self) -> str:
         """The report as a page of Markdown, beside its figure."""
@@ -105,6 +123,7 @@ class ClaimReport:
             f"| {part.says} | {part.rule.says()} | {ruling.why} | {ruling.verdict} |"
             for part, ruling in zip(claim.parts, self.judgment.rulings, strict=True)
         ]
+        rates = rate_lines(self.results)
         return "\n".join(
             [
                 f"# {claim.name}: {self.judgment.verdict}",
@@ -123,9 +142,10 @@ class ClaimReport:
                 "",
                 *number_table(self.results),
                 "",
+                *([f"Learning rates. {'. '.join(rates)}.", ""] if rates else []),
                 (
-                    f"{self.date}, size {self.size}, {self.trials} measurements, {self.seconds:.1f} s on one "
-                    f"core: `heedful lab run {claim.letter} --{self.size}`."
+                    f"{self.date}, size {self.size}, {self.trials} measurements, {self.seconds:.0f} s of one "
+                    f"core: `{self.command}`."
                 ),
                 "",
             ]
@@ -162,7 +182,7 @@ class ClaimReport:
         )
 
     def key(self) -> str:
-        """The answers to the worksheet."""
+        """The answers to the worksheet, with its numbers; 3 and 4 are for students to do."""
         claim = self.claim
         parts = [
             f"- {part.says} **{ruling.verdict}**: {ruling.why}."
@@ -177,11 +197,32 @@ class ClaimReport:
                 "",
                 *parts,
                 "",
-                f"3. The verdict is **{self.judgment.verdict}**. {self.summary}",
-                f"4. {claim.changes}",
+                f"5. The verdict is **{self.judgment.verdict}**. {self.finding}",
+                f"6. {claim.changes}",
                 "",
             ]
         )
+
+
+def in_columns(name: str, said: str) -> str:
+    """A name, and a text beside it that is as wide as the terminal."""
+    wide = max(60, min(110, shutil.get_terminal_size((110, 24)).columns))
+    return textwrap.fill(said, wide, initial_indent=f"   {name:<13}", subsequent_indent=" " * 16)
+
+
+def rate_lines(results: Results) -> list[str]:
+    """Which learning rates each arm tried, with their scores on validation data, and which it used."""
+    found = []
+    for arm in results.records:
+        tried = results.series(arm, "validation")
+        if len(tried) > 1:
+            used = results.values(arm, "learning rate")
+            some = [
+                f"{rate:g} (score {statistics.fmean(scores):.3g}, best for {used.count(rate)} of {len(used)})"
+                for rate, scores in tried.items()
+            ]
+            found.append(f"{arm}: {', '.join(some)}")
+    return found
 
 
 def means(results: Results, arm: str) -> dict[str, dict[str, Any]]:
@@ -196,7 +237,7 @@ def number_table(results: Results, most: int = 60) -> list[str]:
     for arm in results.records:
         for name in next(iter(results.records[arm].values())):
             values = results.values(arm, name)
-            between = "{:.4g} to {:.4g}".format(*spread_around(values, LEVEL)) if len(values) > 1 else ""
+            between = "{:.4g} to {:.4g}".format(*mean_interval(values)) if len(values) > 1 else ""
             rows.append(f"| {arm} | {name} | {statistics.fmean(values):.4g} | {between} | {len(values)} |")
     left_out = len(rows) - 2 - most
     return rows if left_out <= 0 else [*rows[: most + 2], "", f"{left_out} more rows are in report.json."]
@@ -210,6 +251,7 @@ def report_of(run: ClaimRun, date: str | None = None) -> ClaimReport:
         results,
         judge(run.claim, results),
         run.size,
+        run.seeds,
         len(run.wanted),
         run.seconds,
         date or time.strftime("%Y-%m-%d"),
@@ -220,31 +262,33 @@ def write_report(folder: Path, report: ClaimReport) -> None:
     """report.json and figure.svg, where the studio looks for them."""
     make_folders(folder)
     write_text(folder / FIGURE, svg_file(report.claim.figure(report.results)))
-    write_json(folder / REPORT, finite(report.as_json()))
+    write_json(folder / REPORT, report.as_json())
 
 
 def write_page(folder: Path, report: ClaimReport) -> list[Path]:
-    """The page with its figure, the worksheet and its key, in a folder of their own."""
+    """The page with its figure, the worksheet and its key, each as Markdown and for a browser."""
     make_folders(folder)
-    write_text(folder / FIGURE, svg_file(report.claim.figure(report.results)))
-    texts = {PAGE: report.page(), WORKSHEET: report.worksheet(), KEY: report.key()}
-    for name, text in texts.items():
+    drawn = svg_file(report.claim.figure(report.results))
+    texts = {"page": report.page(), "worksheet": report.worksheet(), "key": report.key()}
+    files = {FIGURE: drawn, **{f"{name}.md": text for name, text in texts.items()}}
+    files |= {f"{name}.html": web_page(text, {FIGURE: drawn}) for name, text in texts.items()}
+    for name, text in files.items():
         write_text(folder / name, text)
-    return [folder / name for name in (*texts, FIGURE)]
+    return [folder / f"{name}.html" for name in texts]
 
 
-def finite(value: Any) -> Any:
-    """JSON has no name for numbers that are not finite: they become null."""
-    if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and value - value != 0 else value
-
-
-def last_report(folder: Path) -> dict[str, Any]:
-    """The report of a claim's last run; nothing if there is none, or a damaged one."""
-    try:
-        return read_json(folder / REPORT)
-    except (OSError, BadInput):
-        return {}
+def write_index(folder: Path, reports: Sequence[ClaimReport]) -> Path:
+    """A page that lists the reports of several claims, each in a folder of its own."""
+    rows = [
+        f"| {one.claim.letter} | [{one.claim.name}]({one.claim.name}/page.html) | {one.claim.says} | "
+        f"{one.claim.lecture} | {one.judgment.verdict} |"
+        for one in reports
+    ]
+    head = [
+        "# Claims of the lectures",
+        "",
+        "|  | claim | the lecture says | lectures | verdict |",
+        "|---|---|---|---|---|",
+    ]
+    write_text(folder / "index.html", web_page("\n".join([*head, *rows]), {}))
+    return folder / "index.html"

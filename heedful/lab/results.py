@@ -6,7 +6,7 @@ A number has a name, such as "loss". One of a series also says where it was meas
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 Numbers = Mapping[str, float]
@@ -45,7 +45,3 @@ class Results:
                 if before == measure:
                     found.setdefault(float(x), []).append(value)
         return dict(sorted(found.items()))
-
-    def only(self, arms: Sequence[str]) -> Results:
-        """The results of some arms."""
-        return Results({arm: self.records[arm] for arm in arms if arm in self.records})

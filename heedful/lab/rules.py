@@ -17,7 +17,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..tasks.student import LEVEL, p_value, quantile
+from ..tasks.metrics import interval
+from ..tasks.student import LEVEL, mean_interval, p_value
 from .results import Results
 
 EXACT, SUPPORTED, CONTRADICTED, INCONCLUSIVE, DEPENDS = VERDICTS = (
@@ -27,7 +28,6 @@ EXACT, SUPPORTED, CONTRADICTED, INCONCLUSIVE, DEPENDS = VERDICTS = (
     "inconclusive",
     "depends",
 )
-NORMAL = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 DRAWS = 2000  # of a bootstrap
 LARGEST = 4  # sizes that a slope is fitted to
 
@@ -61,18 +61,6 @@ class VerdictRule(ABC):
 # Statistics.
 
 
-def spread_around(figures: Sequence[float], level: float) -> tuple[float, float]:
-    """The t interval of a mean, which leaves out a share `level` on both sides together.
-
-    Figures that are all alike have an interval of no width: nothing in them is random.
-    """
-    mean = statistics.fmean(figures)
-    if max(figures) == min(figures):
-        return mean, mean
-    half = quantile(len(figures) - 1, level) * statistics.stdev(figures) / math.sqrt(len(figures))
-    return mean - half, mean + half
-
-
 def chance_beyond(figures: Sequence[float], margin: float) -> float:
     """The two-sided p-value of a mean that is said to be `margin`."""
     if max(figures) == min(figures):
@@ -81,29 +69,16 @@ def chance_beyond(figures: Sequence[float], margin: float) -> float:
     return p_value((statistics.fmean(figures) - margin) / error, len(figures) - 1)
 
 
-def wilson(successes: int, trials: int, z: float = NORMAL) -> tuple[float, float]:
-    """Wilson's interval of a share (1927); it stays within 0 and 1 and works for few trials."""
-    share = successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def log_slope(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     """(slope, lower end, upper end) of log y over log x, with a 95 % interval by bootstrap over residuals."""
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
-    slope, start = line_through(xs, ys)
+    slope, start = statistics.linear_regression(xs, ys)
     fitted = [start + slope * x for x in xs]
     residuals = [y - f for y, f in zip(ys, fitted, strict=True)]
     rng = random.Random(0)
-    drawn = sorted(line_through(xs, [f + rng.choice(residuals) for f in fitted])[0] for _ in range(DRAWS))
+    again = ([f + rng.choice(residuals) for f in fitted] for _ in range(DRAWS))
+    drawn = sorted(statistics.linear_regression(xs, some).slope for some in again)
     return slope, drawn[round(0.025 * DRAWS)], drawn[round(0.975 * DRAWS) - 1]
-
-
-def line_through(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """(slope, value at 0) of the line of least squares."""
-    slope, start = statistics.linear_regression(xs, ys)
-    return slope, start
 
 
 def needs_seeds(count: int) -> Ruling | None:
@@ -134,10 +109,11 @@ class Exact(VerdictRule):
             name: max(v for arm in self.of for v in results.values(arm, name)) for name in self.tolerances
         }
         told = ", ".join(
-            f"{name} {value:.2g} (tolerance {self.tolerances[name]:g})" for name, value in worst.items()
+            f"{name} at most {value:.2g} (tolerance {self.tolerances[name]:g})"
+            for name, value in worst.items()
         )
         held = all(value <= self.tolerances[name] for name, value in worst.items())  # not a number: no
-        return Ruling(EXACT if held else CONTRADICTED, f"largest {told}")
+        return Ruling(EXACT if held else CONTRADICTED, told)
 
     def says(self) -> str:
         told = " and ".join(f"{name} is at most {value:g}" for name, value in self.tolerances.items())
@@ -167,7 +143,7 @@ class Direction(VerdictRule):
         if few is not None:
             return few
         p, mean = chance_beyond(found, self.margin), statistics.fmean(found)
-        low, high = spread_around(found, LEVEL)
+        low, high = mean_interval(found)
         told = (
             f"mean difference {mean:.3g} over {len(found)} seeds, {ends(low, high)}, margin {self.margin:g}"
         )
@@ -232,7 +208,7 @@ def near(found: Sequence[float], within: float, about: float = 0.0) -> Ruling:
     few = needs_seeds(len(found))
     if few is not None:
         return few
-    low, high = spread_around(found, 2 * LEVEL)
+    low, high = mean_interval(found, 2 * LEVEL)
     told = f"90 % interval {low + about:.3g} to {high + about:.3g} over {len(found)} seeds"
     if -within <= low and high <= within:
         return Ruling(SUPPORTED, told)
@@ -259,7 +235,7 @@ class Reaches(VerdictRule):
         for arm in self.arms:
             values = results.values(arm, self.measure)
             done = sum(value >= self.least for value in values)
-            low, high = wilson(done, len(values))
+            low, high = interval(done / len(values), len(values))
             side = SUPPORTED if low > self.share else CONTRADICTED if high < self.share else INCONCLUSIVE
             flipped = {SUPPORTED: CONTRADICTED, CONTRADICTED: SUPPORTED, INCONCLUSIVE: INCONCLUSIVE}
             verdicts.add(side if arm in self.reach else flipped[side])
@@ -270,7 +246,8 @@ class Reaches(VerdictRule):
     def says(self) -> str:
         some = [f"most seeds of {', '.join(self.reach)} reach {self.least:g}"] if self.reach else []
         some += [f"most seeds of {', '.join(self.miss)} do not reach {self.least:g}"] if self.miss else []
-        return f"{self.measure}: {' and '.join(some)}. Wilson interval of the share, beside {self.share:g}."
+        compared = f"The Wilson interval of the share is compared with {self.share:g}."
+        return f"{self.measure}: {' and '.join(some)}. {compared}"
 
 
 @dataclass(frozen=True)

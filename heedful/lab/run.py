@@ -1,4 +1,4 @@
-"""Running claims: each arm with each seed, one after another, and a record of those that are done.
+"""Running claims: each arm with each seed, two at a time, and a record of those that are done.
 
 FOLDER/NAME/
   records.jsonl   a line for each arm and seed: it is not measured again
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +22,9 @@ import torch
 
 from ..files import present, write_bytes
 from ..runs.folder import Metrics, make_folders
-from .claim import Claim, claim_files, measured
+from .claim import Claim
+from .contents import claim_files
+from .processes import at_once, in_turn
 from .results import Results
 
 RECORDS = "records.jsonl"
@@ -92,11 +92,8 @@ def key_of(claim: Claim, arm: str, seed: int, size: str) -> str:
 
 def records_in(folder: Path, claim: Claim) -> dict[tuple[str, int, str], ArmRecord]:
     """What is done and still right; a line that a kill has torn is not there."""
-    log = Metrics(folder / RECORDS)
-    if not present(log.path):
-        return {}
     found: dict[tuple[str, int, str], ArmRecord] = {}
-    for said in log.read():
+    for said in Metrics(folder / RECORDS).read():
         arm, seed, size = str(said.get("arm")), said.get("seed"), str(said.get("size"))
         if isinstance(seed, int) and arm in claim.arms and said.get("key") == key_of(claim, arm, seed, size):
             numbers = {name: float(value) for name, value in said["numbers"].items()}
@@ -111,25 +108,17 @@ def trials(claim: Claim, size: str, seeds: int | None = None) -> list[tuple[str,
     """
     counts = {name: seeds or many[size] for name, (_, many) in claim.arms.items()}
     rounds = range(max(counts.values()))
-    return [(arm, seed) for seed in rounds for arm, count in counts.items() if seed < count]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums have one order, and times one core."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return [(arm, claim.first_seed + i) for i in rounds for arm, count in counts.items() if i < count]
 
 
 class ClaimRun:
     """The measurements of a claim that are not done yet, one by one; then the results of all."""
 
-    def __init__(self, claim: Claim, folder: Path, size: str = "quick", seeds: int | None = None) -> None:
-        self.claim, self.folder, self.size = claim, folder, size
+    def __init__(
+        self, claim: Claim, folder: Path, size: str = "quick", seeds: int | None = None, processes: int = 1
+    ) -> None:
+        self.claim, self.folder, self.size, self.seeds = claim, folder, size, seeds
+        self.processes = processes
         self.wanted = trials(claim, size, seeds)
         self.done = records_in(folder, claim)
         self.todo = [(arm, seed) for arm, seed in self.wanted if (arm, seed, size) not in self.done]
@@ -141,17 +130,19 @@ class ClaimRun:
         make_folders(self.folder)
         log = Metrics(self.folder / RECORDS)
         self.drop_stale(log)
+        together = [(arm, seed) for arm, seed in self.todo if arm not in self.claim.clocked]
+        alone = [(arm, seed) for arm, seed in self.todo if arm in self.claim.clocked]
         try:
-            for arm, seed in self.todo:
-                began = time.perf_counter()
-                with one_thread():
-                    numbers = measured(self.claim.arms[arm][0], seed, self.size)
-                seconds = round(time.perf_counter() - began, 3)
-                key = key_of(self.claim, arm, seed, self.size)
-                record = ArmRecord(arm, seed, self.size, key, numbers, seconds)
-                log.append(asdict(record))
-                self.done[arm, seed, self.size] = record
-                yield record
+            for found in (
+                at_once(self.claim, together, self.size, self.processes),
+                in_turn(self.claim, alone, self.size),
+            ):
+                for arm, seed, numbers, seconds in found:
+                    key = key_of(self.claim, arm, seed, self.size)
+                    record = ArmRecord(arm, seed, self.size, key, numbers, round(seconds, 3))
+                    log.append(asdict(record))
+                    self.done[arm, seed, self.size] = record
+                    yield record
         finally:
             log.close()
 
@@ -173,5 +164,5 @@ class ClaimRun:
 
     @property
     def seconds(self) -> float:
-        """What all measurements took, whenever they were made."""
+        """The processor time of all measurements, whenever they were made."""
         return sum(self.done[arm, seed, self.size].seconds for arm, seed in self.wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.masks import Mask, causal, full
-from ..parts.multihead import MultiHeadAttention
+from ..parts.multihead import MultiHeadAttention, join_heads, split_heads
 from ..parts.positions.base import Position
 
 
@@ -59,6 +59,12 @@ def small_decoder(
     inputs = Inputs(TokenEmbedding(vocab, width), position)
     stack = small_stack(layers, width, heads)
     return Decoder(inputs, stack, Untied(width, vocab), (mask or causal(),))
+
+
+def attended(layer: MultiHeadAttention, x_BTD: Tensor, kernel: Callable[..., Tensor]) -> Tensor:
+    """The layer by a kernel of choice: all scores written out, or never in memory."""
+    q, k, v = (split_heads(f(x_BTD), layer.heads) for f in (layer.query, layer.key, layer.value))
+    return layer.out(join_heads(kernel(q, k, v)))
 
 
 class JoinedBlocks(nn.Module):
@@ -131,12 +137,6 @@ def counts(node: Any, names: Sequence[str]) -> int:
 
 def largest_difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
-
-
-def fit_line(x: Tensor, y: Tensor) -> float:
-    """The slope of least squares."""
-    x, y = x - x.mean(), y - y.mean()
-    return float((x * y).sum() / (x * x).sum())
 
 
 def generator(seed: int) -> torch.Generator:

@@ -1,4 +1,7 @@
-"""Toy tasks: batches as pure functions of a seed and a step. Step -1 is the test set."""
+"""Toy tasks that several claims share: batches as pure functions of a seed and a step.
+
+Steps -1 and -2 are the test and the validation set. A task of one claim alone stands in its file.
+"""
 
 from __future__ import annotations
 
@@ -55,3 +58,17 @@ def twice(seed: int, step: int, rows: int, length: int = 12, symbols: int = 10) 
     second_B = torch.where(yes_B == 1, order_BT[:, 1], order_BT[:, 0])
     tokens_BT.scatter_(1, order_BT[:, :1], 0).scatter_(1, second_B[:, None], 0)
     return ToyBatch(tokens_BT, yes_B)
+
+
+def reverse(seed: int, step: int, rows: int, length: int = 12, symbols: int = 16) -> ToyBatch:
+    """The text from its end to its start: every place looks at another one."""
+    tokens_BT = torch.randint(symbols, (rows, length), generator=drawn(seed, step))
+    return ToyBatch(tokens_BT, tokens_BT.flip(1))
+
+
+def delayed(seed: int, step: int, rows: int, length: int, delay: int = 3, symbols: int = 16) -> ToyBatch:
+    """Each place repeats the word that came `delay` words before it."""
+    tokens_BT = torch.randint(symbols, (rows, length), generator=drawn(seed, step))
+    targets_BT = torch.full_like(tokens_BT, -1)
+    targets_BT[:, delay:] = tokens_BT[:, : length - delay]
+    return ToyBatch(tokens_BT, targets_BT)

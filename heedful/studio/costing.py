@@ -33,7 +33,7 @@ from ..inside.costs.estimate import PRECISIONS
 from ..inside.costs.models import FROZEN
 from ..inside.costs.part import Part
 from ..inside.costs.sizes import growth
-from ..inside.drawing import drawing
+from ..inside.drawing import DrawnShell, drawing
 from ..models import family
 from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder
 from ..models.base.skeleton import skeleton
@@ -49,25 +49,49 @@ POINTS = 40  # of the curve of shares
 TIMED = 5  # steps whose median is told
 SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices that are multiplied
 COPIED = {"cpu": 1 << 27, "cuda": 1 << 31}  # bytes
+IN_WORDS = {
+    "pre-norm": "norm before each layer",
+    "post-norm": "norm after each sum",
+    "sandwich": "norm before and after each layer",
+    "parallel": "attention and feed-forward side by side",
+    "Causal": "causal mask: later tokens are hidden",
+    "Full": "no mask: every token sees all",
+}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def describe(model: Model, given: Given, blob: bytes) -> Work:
     """What the model is made of, and what a batch of some length costs, also with other sizes."""
-    config, network = model.config, body(model)
-    if given.get("config"):
-        config = changed(config, given["config"])
-        network = bones(model.architecture, config)
+    config, network = sized(model, given)
     yield None
     found = costs_of(network, given)
     told: dict[str, Any] = {"architecture": model.architecture, "can": list(model.can)}
-    told |= {"costs": costs_json(found, config), "drawing": [asdict(one) for one in drawing(network)]}
+    told |= {
+        "costs": costs_json(found, config),
+        "drawing": [asdict(one) | {"facts": shell_facts(one)} for one in drawing(network)],
+    }
     told |= {"lengths": [limits and list(limits) for limits in lengths_of(network)]}
     if given.get("room"):
         yield None
         told |= further(model, config, network, found, given)
     told |= {"table": table_of(found, told.get("groups", [])), "code": code_of(model, found, given)}
     yield over(told)
+
+
+def shell_facts(shell: DrawnShell) -> list[str]:
+    """How a shell treats norms, positions and masks, in words."""
+    places = {"added to the embeddings": shell.input_position, "inside the attention": shell.score_position}
+    positions = [f"{name} positions, {place}" for place, name in places.items() if name]
+    masks = [IN_WORDS.get(name, name) for name in shell.masks]
+    return [*([IN_WORDS[shell.norm]] if shell.norm in IN_WORDS else []), *positions, *masks]
+
+
+def sized(model: Model, given: Given) -> tuple[Any, Any]:
+    """The config and network of a request: the model's own, or those of other sizes, without numbers."""
+    if not given.get("config"):
+        return model.config, body(model)
+    config = changed(model.config, given["config"])
+    return config, bones(model.architecture, config)
 
 
 def body(model: Model) -> Any:
@@ -267,7 +291,9 @@ def part_json(part: Part, shapes: Shapes, shell: str = "") -> dict[str, Any]:
     shell = part.name if part.name in ("encoder", "decoder") else shell
     own = {"name": part.name, "detail": part.detail, "count": part.count, "parameters": part.parameters}
     own |= {"flops": part.flops, "pairs": part.pairs, "kept": part.kept}
-    own |= {"shapes": shapes.of(part.name, shell)}
+    read, detail = shapes.of(part.name, shell), f" ({part.detail})" if part.detail else ""
+    counts = f"{part.parameters:,} parameters, {part.flops:,} FLOPs"
+    own |= {"shapes": read, "from": f"{part.name}{detail}: {read}{'; ' if read else ''}{counts}"}
     return own | {"parts": [part_json(one, shapes, shell) for one in part.parts]}
 
 
@@ -319,12 +345,11 @@ def device_of(model: Model) -> torch.device:
 def verify(model: Model, given: Given, blob: bytes) -> Work:
     """One training step on random tokens: seconds, FLOPs and memory, predicted and measured."""
     device = device_of(model)
-    config = changed(model.config, given["config"]) if given.get("config") else model.config
-    bare = bones(model.architecture, config) if given.get("config") else body(model)
-    found = costs_of(bare, given)
+    config, network = sized(model, given)
+    found = costs_of(network, given)
     refuse_large(found, device)
-    same = not given.get("config")
-    network = copy.deepcopy(body(model)) if same else family(model.architecture).build(config).to(device)
+    other = given.get("config")
+    network = family(model.architecture).build(config).to(device) if other else copy.deepcopy(network)
     step = OneStep(network.train(), found, device)
     yield {"progress": {"done": 1, "total": 4}}
     flops = step.flops()
@@ -359,7 +384,7 @@ def compared(
 
 
 def predicted_seconds(found: Costs, given: Given) -> float | None:
-    """Of a training step; None before the machine was measured."""
+    """The seconds of a training step; None before the machine was measured."""
     if not (given.get("flops_rate") and given.get("bandwidth")):
         return None
     return seconds(found, given["flops_rate"], given["bandwidth"])["training"].value
@@ -391,7 +416,7 @@ class OneStep:
         self.optimizer = torch.optim.AdamW(network.parameters(), lr=1e-9)
 
     def loss(self) -> Tensor:
-        """Of the outputs as log-probabilities, which a loss keeps."""
+        """A loss that keeps the log-probabilities of the outputs."""
         half = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():
             found = self.network(*self.inputs)

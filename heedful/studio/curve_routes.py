@@ -37,6 +37,13 @@ class CurvesQuery:
     most: Annotated[int, Range(2, 100_000), "rows at most: of more, the least and the greatest"] = 2000
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabQuery:
+    """What changed after the cards of earlier answers."""
+
+    after: Annotated[str, Most("characters"), "the marks of these cards, with commas"] = ""
+
+
 async def loaded(studio: Studio, id: str) -> Curves:
     """The curves of a run with everything that its file has; other requests go on meanwhile."""
     folder = studio.folder(id)
@@ -98,8 +105,9 @@ async def show_samples(studio: Studio, request: Request) -> Response:
 
 
 async def show_lab(studio: Studio, request: Request) -> Response:
-    """The claims of the lab that have been tried, with their verdicts."""
-    return JsonAnswer(await asyncio.to_thread(lab_cards, studio.folders.root))
+    """The claims of the lab, and what is new of their records and reports."""
+    query = query_of(LabQuery, studio.service, request)
+    return JsonAnswer(await asyncio.to_thread(lab_cards, studio.folders.root, query.after))
 
 
 def curve_routes(studio: Studio) -> list[Route]:

@@ -29,7 +29,7 @@ from ..use.model import Model
 from ..use.wording import tokenize
 from .ordered import ordered
 from .pictures import EXAMPLE, input_of_model, reads_images
-from .python_code import code_of_alignment, code_of_search
+from .python_code import code_of, code_of_alignment, code_of_search, codes_of_flow, quoted
 from .spelled import spelled
 from .tracing import Traces, over
 from .writing import ABILITIES, finished, parting, row_of
@@ -95,7 +95,13 @@ def show_positions(model: Model, given: Given, blob: bytes) -> Work:
     how = {"base": given.get("base"), "trained": trained}
 
     def found() -> dict[str, Any]:
-        return {"positions": [ordered(one) for one in positions(model.loaded, given["length"], **how)]}
+        schemes = positions(model.loaded, given["length"], **how)
+        return {"positions": [ordered(one) | {"code": code(n)} for n, one in enumerate(schemes)]}
+
+    def code(n: int) -> str:
+        call = f"found = positions(model.loaded, {given['length']}, base={given.get('base')})[{n}]"
+        numbers = "found.sheets[0].numbers, found.similarity, found.rotations"
+        return code_of(model, [], "from heedful.inside.look.positions import positions", call, numbers)
 
     yield over(or_refused(found))
 
@@ -153,13 +159,14 @@ def flow(traces: Traces) -> Method:
                 rolled = or_refused(lambda: rollout_of(model.loaded, read, told["target"]).as_json())
         else:
             rolled = or_refused(lambda: rollout_of_picture(traces.get(model, told, blob).trace))
-        yield over({"lens": seen, "rollout": rolled})
+        codes = codes_of_flow(str(model.folder), told, not isinstance(read, str))
+        yield over({"lens": seen, "rollout": rolled, "codes": codes})
 
     return look_through
 
 
 def or_refused(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What some work finds; of a model that it is not for, the sentence that says so."""
+    """What some work finds, or the sentence by which it refuses a model that it is not for."""
     try:
         return work()
     except BadInput as refused:
@@ -204,7 +211,13 @@ def search(traces: Traces) -> Method:
 def spell_text(model: Model, given: Given, blob: bytes) -> Work:
     """A text through the tokenizer: its pieces, and how they came about."""
     tokenizer = model.wording.writes if given["target"] else model.wording.reads
-    yield over(spelled(spell(tokenizer, given["text"])))
+    call = f"model.{'target_' if given['target'] else ''}tokenizer, {quoted(given['text'])}"
+    lines = (
+        "from heedful.inside.spelling import spell",
+        f"found = spell({call})",
+        "print(found.as_text(merges=True))",
+    )
+    yield over(spelled(spell(tokenizer, given["text"])) | {"code": code_of(model, [], *lines)})
 
 
 def token_statistics(model: Model, given: Given, blob: bytes) -> Work:

@@ -57,8 +57,9 @@ def head_views(found: Found) -> list[Found]:
 
 
 def importance_of(one: Found) -> str:
-    low, high = ("unknown" if end is None else f"{end:.3g}" for end in one["interval"])
-    return f"{one['head']}: importance {one['importance']:.3g}, 95 % from {low} to {high}"
+    numbers = (one["importance"], *one["interval"])
+    mean, low, high = ("unknown" if number is None else f"{number:.3g}" for number in numbers)
+    return f"{one['head']}: importance {mean}, 95 % from {low} to {high}"
 
 
 def pattern_rows(found: Found) -> list[Found]:

@@ -46,6 +46,7 @@ from .measured_views import (
     token_rows,
 )
 from .pictures import reads_images
+from .python_code import code_of
 from .runs import careful_json
 from .tracing import Traces, labels_in, over
 from .writing import ABILITIES, write_methods
@@ -156,7 +157,7 @@ def other_text(model: Model, text: str) -> str:
     pairs = [(a, b) for a in words for b in words if a != b]
     for a, b in sorted(pairs, key=lambda pair: (far(*pair), -min(map(len, pair))))[:SWAPS]:
         other = re.sub(rf"\b{a}\b", b, text, count=1)
-        if len(tokens_of(model.loaded, other)) == size:
+        if other != text and len(tokens_of(model.loaded, other)) == size:
             return other
     raise BadInput("no word of this text can stand in place of another: give a corrupted text")
 
@@ -358,4 +359,20 @@ def output(traces: Traces) -> Method:
 def measure_methods(traces: Traces | None = None) -> Mapping[str, Method]:
     """The methods of a worker that take long, and the one that shows what comes of edits."""
     long = {"ablate": ablate, "scan": scan, "patch": patch, "compare": OtherModel().compare}
-    return {**long, "output": output(traces or Traces())}
+    coded = {name: with_code(name, method) for name, method in long.items()}
+    return {**coded, "output": output(traces or Traces())}
+
+
+def with_code(name: str, method: Method) -> Method:
+    """The same method, whose results also have the Python that gives them."""
+
+    def measure(model: Model, given: Given, blob: bytes) -> Work:
+        call = f'*_, last = measure_methods()["{name}"](model, {given!r}, b"")'
+        lines = "from heedful.studio.measuring import measure_methods", call, 'last["result"]'
+        for event in method(model, given, blob):
+            for numbers in ("partial", "result"):
+                if event is not None and numbers in event:
+                    event[numbers]["code"] = code_of(model, [], *lines)
+            yield event
+
+    return measure

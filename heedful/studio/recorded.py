@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..service.fields import HttpError
+from .python_code import code_in, codes_of_flow, lines_of_steps, lines_of_trace
 
 FILE = Path(__file__).parent / "recorded.safetensors"
 RUN = "recorded"  # the id of the run, and the beginning of its trace's
+DEMO = "runs/demo"  # where `heedful demo` trains such a model
 TYPES: dict[str, Any] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "U8": np.dtype("u1")}
 ROWS = ("x", "normed", "heads", "out", "added", "sum", "after")
 KEPT = ("x", "normed", "out")  # those that are in the file: the demo adds `out` to x, and no norm follows
@@ -47,7 +49,15 @@ class RecordedTrace:
                 f'the recorded example has one text, "{self.trace["text"]}": train the demo for others',
                 "text",
             )
-        return self.trace
+        return {**self.trace, "code": self.code()}
+
+    def code(self, *lines: str) -> str:
+        """Python that gives such numbers once the demo is trained."""
+        return code_in(DEMO, [], *lines_of_trace(self.given), *lines)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return {"text": self.trace["text"], "target": None, "edits": []}
 
     def answer(self, do: str, given: dict[str, Any]) -> dict[str, Any]:
         """What a worker would answer."""
@@ -60,7 +70,7 @@ class RecordedTrace:
         key = " ".join([do, *(str(given[name]) for name in sorted(given))])
         if key not in self.told["answers"]:
             raise missing(do)
-        return {"result": self.told["answers"][key]}
+        return {"result": {**self.told["answers"][key], "codes": codes_of_flow(DEMO, self.given)}}
 
     def events(self, do: str, given: dict[str, Any]) -> list[dict[str, Any]]:
         """What was written, if it was asked for in this way."""
@@ -139,6 +149,7 @@ class RecordedTrace:
     def steps(self, which: str, layer: int, head: int, query: int) -> dict[str, Any]:
         """One query of one head, by the recorded numbers."""
         kind = self.trace["kinds"].get(which, {})
+        place = {"which": which, "layer": layer, "head": head, "query": query}
         q_TK, k_SK, v_SL, scores_TS, weights_TS = (
             self.head(name, which, layer, head) for name in ("q", "k", "v", "scores", "weights")
         )
@@ -155,6 +166,7 @@ class RecordedTrace:
             "weights": weights_TS[row].tolist(),
             "weighted_values": weighted_SL.tolist(), "output": weighted_SL.sum(0).tolist(),
             "which": which, "sublayer": self.sublayer(which, layer, query),
+            "code": self.code(*lines_of_steps(place)),
         }  # fmt: skip
 
     def sublayer(self, which: str, layer: int, query: int) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from ..inside.weights_hash import hash_of_weights
 from ..service.methods import Event, Given, Method, Work
 from ..use.model import Model
 from .editing import editing, means_for
-from .pictures import input_of_model
+from .pictures import input_of_model, reads_images
+from .python_code import code_of, lines_of_steps, lines_of_trace
 
 KEPT = 256 << 20  # bytes of traces
 TYPES = {"f16": torch.float16, "f32": torch.float32, "u8": torch.uint8}
@@ -98,6 +99,7 @@ class Traces:
                 "agreement": seen.agreement,
                 "provenance": seen.provenance,
                 "edits": given["edits"],
+                "code": code_of(model, [], *lines_of_trace(given, reads_images(model))),
                 "seconds": round(time.monotonic() - start, 4),
             }
         )
@@ -120,9 +122,10 @@ class Traces:
 
     def steps(self, model: Model, given: Given, blob: bytes) -> Work:
         """One query of one head, and what the sublayer makes of it."""
-        seen = self.get(model, given["trace"], blob).trace
+        told, seen = given["trace"], self.get(model, given["trace"], blob).trace
         found = seen.steps(given["which"], given["layer"], given["head"], given["query"]).as_json()
-        yield over(found | {"which": given["which"], "sublayer": sublayer_row(seen, given)})
+        code = code_of(model, [], *lines_of_trace(told, reads_images(model)), *lines_of_steps(given))
+        yield over(found | {"which": given["which"], "sublayer": sublayer_row(seen, given), "code": code})
 
     def sublayer(self, model: Model, given: Given, blob: bytes) -> Work:
         """The vectors of one query from before a sublayer to after it."""
@@ -236,12 +239,11 @@ def best_of(kind: Kind, measures: list[list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def picture_of(model: Model, kept: KeptTrace) -> dict[str, Any] | None:
-    """Of a picture: its size, how patches lie in it, and the likeliest labels; None for a text."""
+    """The size of a picture and how patches lie in it; None for a text."""
     if isinstance(kept.read, str):
         return None
     config = getattr(model.config, "reading", model.config)
-    told = {"size": list(kept.read.shape[:2]), "grid": config.grid, "leading": config.leading}
-    return told | {"labels": labels_in(model, kept.trace)}
+    return {"size": list(kept.read.shape[:2]), "grid": config.grid, "leading": config.leading}
 
 
 def labels_in(model: Model, seen: Trace) -> list[tuple[str, float]]:

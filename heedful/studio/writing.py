@@ -21,7 +21,7 @@ from ..use.search import Request, Search
 from ..use.texts import Tokenized
 from .pictures import reads_images
 from .python_code import code_of, code_of_writing, lines_of_picture, quoted
-from .tracing import Traces, picture_of
+from .tracing import Traces, labels_in
 
 ABILITIES = ("translate", "summarize", "generate")
 MOST = 10  # guesses
@@ -59,7 +59,7 @@ def write_methods(traces: Traces) -> Mapping[str, Method]:
         elif reads_images(model):
             kept = traces.get(model, {"text": text, "target": None, "edits": []}, blob)
             lines = lines_of_picture(text)
-            groups = [(picture_of(model, kept) or {})["labels"]]
+            groups = [list(map(list, labels_in(model, kept.trace)))]
         else:
             lines = [f"model.classify({quoted(text)}).probabilities"]
             shares = getattr(model.classify(text), "probabilities", None)
@@ -96,7 +96,8 @@ def write(model: Model, given: Given, blob: bytes) -> Work:
     yield {"start": {"tokens": tokens_json(model, prefix), "prompt": tokens_json(model, request.prompt)}}
     before = request.prompt if request.continues else []
     begun = model.wording.text([token for token in prefix if token not in search.ends], before)
-    code = code_of_writing(model, ability_of(model), given, begun, request.continues)
+    left = max(1, request.longest - len(prefix)) if request.continues else None
+    code = code_of_writing(model, ability_of(model), given, begun, left)
     yield from written(model, search, beginning_with(request, prefix), code)
 
 

@@ -61,7 +61,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, DataSize, Job, Task, WrittenSample, chunks, samples_of
+from .task import Corpus, DataSize, Job, Task, WrittenSample, chunks, sample_count
 from .text_to_image.judge import compare
 from .translate_rows import collate
 
@@ -204,7 +204,7 @@ def job(recipe: Recipe, examples: CaptionExamples) -> Job:
         loss=partial(caption_loss, data=d, smoothing=t.label_smoothing),
         evaluate=lambda model: evaluate(model, vocab, d, held_out, texts),
         samples=lambda model: samples(
-            model, vocab, d, there, valid[: samples_of(recipe.evaluate.examples)], texts
+            model, vocab, d, there, valid[: sample_count(recipe.evaluate.examples)], texts
         ),
         held_out=len(texts),
         baselines={

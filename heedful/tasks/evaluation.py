@@ -29,6 +29,7 @@ SHOWN = {
     "rouge2": ("ROUGE-2", "{:.2f}"),
     "rougeL": ("ROUGE-L", "{:.2f}"),
     "exact": ("exact match", "{:.1%}"),
+    "reward": ("reward", "{:.3f}"),
     "f1": ("F1", "{:.1%}"),
     "facts": ("facts right", "{:.1%}"),
     "uas": ("UAS", "{:.2%}"),

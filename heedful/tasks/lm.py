@@ -48,7 +48,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, Job, Starts, Task, WrittenSample, samples_of
+from .task import Corpus, Job, Starts, Task, WrittenSample, sample_count
 from .tuning import describe_start, tuning_of
 
 STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
@@ -241,7 +241,7 @@ def job(recipe: Recipe, examples: TextExamples) -> Job:
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
         samples=lambda model: [
             continued(model, vocab, text, recipe, context)
-            for text in openings(held_out, vocab.eos, samples_of(recipe.evaluate.examples), context)
+            for text in openings(held_out, vocab.eos, sample_count(recipe.evaluate.examples), context)
         ],
         baselines={"loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size))},
         plan=[

@@ -32,7 +32,7 @@ from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .next_sentence import Lines, elsewhere
 from .origin import ENCODERS, NO_TOKEN, Origin, begin, special_of, starting_from, vocab_of, with_heads
 from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, Schedule, TextInRows
-from .task import Corpus, Job, Starts, Task, WrittenSample, samples_of
+from .task import Corpus, Job, Starts, Task, WrittenSample, sample_count
 from .tuning import describe_start, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
@@ -414,13 +414,13 @@ def samples(
     model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, recipe: Recipe
 ) -> list[WrittenSample]:
     """The first held-out windows with blanks, and what the model put in them."""
-    size, marks, count = min(room, SHOWN, len(stream)), marks_of(vocab), samples_of(recipe.evaluate.examples)
-    found = []
-    for start in range(0, min(count * size, len(stream) - size + 1), size):
-        row, _, _ = window_row(stream, start, size, marks.cls, marks.sep)
-        _, chosen = blanks(row, marks, recipe.train.seed, HELD_OUT, start, BLANK)
-        found.append(filled(model, vocab, row, chosen))
-    return found
+    size, marks = min(room, SHOWN, len(stream)), marks_of(vocab)
+    most = min(sample_count(recipe.evaluate.examples) * size, len(stream) - size + 1)
+    rows = {at: window_row(stream, at, size, marks.cls, marks.sep)[0] for at in range(0, most, size)}
+    return [
+        filled(model, vocab, row, blanks(row, marks, recipe.train.seed, HELD_OUT, start, BLANK)[1])
+        for start, row in rows.items()
+    ]
 
 
 def context_of(model: WithHeads, recipe: Recipe) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 
 LEVEL = 0.05  # the chance to call noise a difference
 
@@ -47,3 +49,10 @@ def quantile(freedom: int, level: float = LEVEL) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if p_value(middle, freedom) > level else (low, middle)
     return (low + high) / 2
+
+
+def mean_interval(figures: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """The t interval of the mean of two or more figures; it leaves out a share `level`, on both sides."""
+    mean = statistics.fmean(figures)
+    half = quantile(len(figures) - 1, level) * statistics.stdev(figures) / math.sqrt(len(figures))
+    return mean - half, mean + half

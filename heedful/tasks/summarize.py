@@ -45,7 +45,7 @@ from .task import (
     chunks,
     describe_data,
     not_empty,
-    samples_of,
+    sample_count,
     shortened,
 )
 from .translate import TASK as TRANSLATE
@@ -224,7 +224,7 @@ def job(recipe: Recipe, examples: SummaryExamples) -> Job:
         steps_per_epoch=plan.batches,
         loss=lambda model, batch: form.loss(model, batch, recipe.train.label_smoothing),
         evaluate=judge.evaluate,
-        samples=lambda model: judge.samples(model, samples_of(recipe.evaluate.examples)),
+        samples=lambda model: judge.samples(model, sample_count(recipe.evaluate.examples)),
         held_out=len(tried),
         baselines={
             **{

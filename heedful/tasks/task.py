@@ -101,7 +101,7 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def samples_of(shown: int) -> int:
+def sample_count(shown: int) -> int:
     """How many examples a model writes at an evaluation whose log shows so many: 0 asks for none at all."""
     return max(shown, SAMPLES) if shown else 0
 

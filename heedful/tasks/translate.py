@@ -38,7 +38,7 @@ from .recipe.settings import (
     Optimizer,
     Recipe,
 )
-from .task import Corpus, Job, Starts, Task, WrittenSample, chunks, pad, samples_of
+from .task import Corpus, Job, Starts, Task, WrittenSample, chunks, pad, sample_count
 from .translate_data import (
     TextPair,
     TokenTree,
@@ -149,7 +149,7 @@ def job(recipe: Recipe, examples: TranslationExamples) -> Job:
         steps_per_epoch=planned.plan.batches,
         loss=lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing),
         evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lowercase),
-        samples=lambda model: samples(model, vocab, held_out[: samples_of(recipe.evaluate.examples)]),
+        samples=lambda model: samples(model, vocab, held_out[: sample_count(recipe.evaluate.examples)]),
         held_out=len(held_out),
         baselines={
             "exact": ("exact match (copying the source)", exact_match(*zip(*held_out, strict=True))),

@@ -8,18 +8,18 @@ import pytest
 
 from heedful.compare import significance as noise
 from heedful.compare.studentized_range import range_p_value
-from heedful.tasks.student import variance_ratio_p_value
+from heedful.tasks.student import p_value, quantile, variance_ratio_p_value
 
 LETTERS = "abcdefghij"
 
 
 def test_students_quantiles_are_those_of_the_table():
     for freedom, expected in {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 30: 2.042, 1000: 1.962}.items():
-        assert noise.quantile(freedom) == pytest.approx(expected, abs=6e-4)
-        assert noise.p_value(expected, freedom) == pytest.approx(0.05, abs=2e-4)
-        assert noise.p_value(-expected, freedom) == noise.p_value(expected, freedom)
-    assert noise.p_value(0, 3) == 1 and noise.p_value(1e9, 3) < 1e-12
-    assert noise.p_value(1.0, 1) == pytest.approx(0.5)  # Cauchy's quartile
+        assert quantile(freedom) == pytest.approx(expected, abs=6e-4)
+        assert p_value(expected, freedom) == pytest.approx(0.05, abs=2e-4)
+        assert p_value(-expected, freedom) == p_value(expected, freedom)
+    assert p_value(0, 3) == 1 and p_value(1e9, 3) < 1e-12
+    assert p_value(1.0, 1) == pytest.approx(0.5)  # Cauchy's quartile
 
 
 def test_the_interval_of_a_mean_is_students():
@@ -47,7 +47,7 @@ def test_the_studentized_range_is_that_of_the_tables_and_of_student():
     for (groups, freedom), q in table.items():
         assert range_p_value(q, groups, freedom) == pytest.approx(0.05, abs=3e-4)
     for freedom, t in ((1, 0.3), (2, 4.303), (18, 30.0)):
-        expected = noise.p_value(t, freedom)
+        expected = p_value(t, freedom)
         assert range_p_value(t * math.sqrt(2), 2, freedom) == pytest.approx(expected, rel=1e-6)
     assert range_p_value(0, 5, 3) == 1
 
@@ -68,7 +68,7 @@ def test_two_variants_are_compared_by_the_paired_t_test():
     assert pair.distinguishable and pair.difference == pytest.approx(4.85)
     differences = [a[seed] - b[seed] for seed in a]
     t = np.mean(differences) / (np.std(differences, ddof=1) / 2)
-    assert pair.p == pytest.approx(noise.p_value(t, 3), rel=1e-6)
+    assert pair.p == pytest.approx(p_value(t, 3), rel=1e-6)
     swapped = {0: b[3], 1: b[0], 2: b[1], 3: b[2]}
     assert not noise.pairs({"a": a, "b": swapped})[0].distinguishable
 
@@ -134,7 +134,7 @@ def test_a_variant_that_varies_far_more_is_judged_by_its_own_spread():
     pair = next(pair for pair in noise.pairs(named(figures)) if (pair.first, pair.second) == ("a", "d"))
     own = figures[0] - figures[3]
     t = own.mean() / (own.std(ddof=1) / math.sqrt(3))
-    assert pair.p >= noise.p_value(t, 2) - 1e-12
+    assert pair.p >= p_value(t, 2) - 1e-12
     assert noise.uneven_variants(named(figures[2:4])) == set()
 
 

@@ -91,3 +91,10 @@ def local_studio(root: Path, *named: Path) -> Iterator[StudioClient]:
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive()
+
+
+def ran(code: str, name: str) -> Any:
+    """A variable after some Python has run."""
+    known: dict = {}
+    exec(code, known)  # noqa: S102 (it is what a page shows to people)
+    return known[name]

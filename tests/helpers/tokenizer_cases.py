@@ -1,5 +1,8 @@
 """Small tokenizers of every kind, and texts that tell tokenizers apart."""
 
+import json
+import math
+
 import pytest
 import tokenizers as tk
 import torch
@@ -28,7 +31,24 @@ def trained(model, trainer, **parts):
     for name, part in parts.items():
         setattr(tokenizer, name, part)
     tokenizer.train_from_iterator([TEXT] * 3, trainer)
-    return tokenizer
+    return settled(tokenizer)
+
+
+def settled(tokenizer):
+    """The same pieces, numbered by length and letters: a trainer numbers them by the order of hashes."""
+    whole = json.loads(tokenizer.to_str())
+    model, special = whole["model"], {token["content"]: token["id"] for token in whole["added_tokens"]}
+
+    def rank(piece):
+        return special.get(piece, len(special)), len(piece), piece
+
+    if model["type"] == "Unigram":  # and scores by frequency: those of a trainer differ in their last digits
+        pieces = sorted((piece for piece, _ in model["vocab"]), key=rank)
+        model["vocab"] = [(piece, math.log(1 + TEXT.count(piece.strip("▁ "))) - 9) for piece in pieces]
+    elif whole["decoder"] is None or whole["decoder"]["type"] != "ByteLevel":  # of which alphabets are sorted
+        model["vocab"] = {piece: i for i, piece in enumerate(sorted(model["vocab"], key=rank))}
+        model["merges"] = sorted(model["merges"], key=lambda pair: rank("".join(pair)))
+    return tk.Tokenizer.from_str(json.dumps(whole))
 
 
 def byte_level(split=None):
@@ -48,16 +68,26 @@ def byte_level(split=None):
     )
 
 
+# As a trainer finds them in TEXT; its choice among equals depends on the order of hashes.
+PIECES = """
+[PAD] [UNK] [CLS] [SEP] [MASK] ! ' ( ) + , - . 1 2 3 4 : ; ? a b c d e f g h i k l m n o r s t u v w
+x y ß в е и м п р т 。 上 在 坐 垫 子 猫 ##2 ##3 ##4 ##a ##e ##f ##h ##l ##n ##o ##r ##s ##t ##u ##y ##ß
+##в ##е ##и ##р ##т 12 1234 au aus ba bas cat de def dor dort et ete for foret gr gruß gruße is isn
+it ko koln la ll mat mats of on ou ret retur return sat se see seen th the they ve we ми мир пр прив
+привет ##34 ##at ##et ##ln ##or ##ur ##uß ##ет ##ив
+"""
+
+
 def word_piece():
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    return trained(
-        tk.models.WordPiece(unk_token="[UNK]"),
-        tk.trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False),
-        normalizer=tk.normalizers.BertNormalizer(),
-        pre_tokenizer=tk.pre_tokenizers.BertPreTokenizer(),
-        post_processor=tk.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)),
-        decoder=tk.decoders.WordPiece(),
-    )
+    """As BERT's."""
+    vocab = {piece: number for number, piece in enumerate(PIECES.split())}
+    tokenizer = tk.Tokenizer(tk.models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(list(vocab)[:5])
+    tokenizer.normalizer = tk.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tk.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tk.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.decoder = tk.decoders.WordPiece()
+    return tokenizer
 
 
 def word_bpe():

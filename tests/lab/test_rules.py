@@ -6,7 +6,9 @@ import pytest
 
 from heedful.lab.claim import Claim, ClaimPart, combined, holm_levels, judge
 from heedful.lab.results import Results, at
-from heedful.lab.rules import Direction, Equal, Exact, Near, Reaches, Slope, log_slope, spread_around, wilson
+from heedful.lab.rules import Direction, Equal, Exact, Near, Reaches, Slope, log_slope
+from heedful.tasks.metrics import interval
+from heedful.tasks.student import mean_interval
 
 
 def results(**arms):
@@ -25,14 +27,14 @@ def results(**arms):
     ],
 )
 def test_wilson_is_what_tables_have(successes, trials, low, high):
-    assert wilson(successes, trials) == pytest.approx((low, high), abs=5e-4)
+    assert interval(successes / trials, trials) == pytest.approx((low, high), abs=5e-4)
 
 
 def test_the_interval_of_a_mean_is_students():
-    low, high = spread_around([1.0, 2.0, 3.0], 0.05)
+    low, high = mean_interval([1.0, 2.0, 3.0])
     half = 4.302653 / math.sqrt(3)
     assert (low, high) == pytest.approx((2 - half, 2 + half), abs=1e-5)
-    assert spread_around([7.0, 7.0], 0.05) == (7.0, 7.0)
+    assert mean_interval([7.0, 7.0]) == (7.0, 7.0)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0])

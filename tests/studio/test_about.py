@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from helpers.studio_cases import local_studio
+from helpers.studio_cases import local_studio, ran
 from PIL import Image
 
 import heedful
@@ -67,10 +67,13 @@ def test_a_built_in_picture_is_traced(images):
     pixels_HWC = images.numbers(f"/api/trace/{traced['id']}/tensor?name=pixels&layer=1")
     assert (pixels_HWC == split("test", 24, 1)[2].pixels_HWC).all()
     assert traced["picture"]["grid"] == 4 and len(traced["kinds"]["self"]["down"]) == 17
+    flow = images.get(f"/api/trace/{traced['id']}/flow").json
+    rolled = ran(flow["codes"]["rollout"], "found").tolist()
+    assert np.allclose(rolled, flow["rollout"]["rollout"], atol=1e-6)
     model = heedful.load(images.studio.folder(images.id("vit")).path)
     own = model.trace(pixels_HWC)
     shares = own.outputs["classify"].double().softmax(-1).sort(descending=True).values
-    assert [share for _, share in traced["picture"]["labels"]] == pytest.approx(shares.tolist(), abs=1e-6)
+    assert [share for _, share in traced["labels"]] == pytest.approx(shares.tolist(), abs=1e-6)
     weights_TS = images.numbers(f"/api/trace/{traced['id']}/tensor?name=weights&layer=2&head=1&dtype=f32")
     assert np.abs(weights_TS - own.detail("self", 2).weights_HTS[0].numpy()).max() < 1e-6
 
@@ -83,6 +86,7 @@ def test_a_picture_that_is_sent_can_be_named(images):
     found = images.numbers(f"/api/trace/{traced['id']}/tensor?name=pixels&layer=1")
     assert (found == pixels_HWC).all()
     flow = images.get(f"/api/trace/{traced['id']}/flow").json
+    assert 'open("picture.png", "rb")' in traced["code"]
     assert np.allclose(np.sum(flow["rollout"]["rollout"], 1), 1, atol=2**-10)  # weights are kept in fp16
 
 

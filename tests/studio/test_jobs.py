@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from helpers.studio_cases import load
+from helpers.studio_cases import load, ran
 
 from heedful.service.fields import HttpError
 from heedful.studio.jobs import Jobs
@@ -36,6 +36,8 @@ def test_heads_are_removed_one_by_one_with_progress(studio, stored):
     assert {row["head"]: row["rise"] for row in found.pop("rows")} == {
         one["head"]: one["importance"] for one in found["heads"]
     }
+    same = ran(found.pop("code"), "last")["result"]
+    assert same["heads"] == found["heads"]
     cells = found.pop("views")[0]["map"]
     assert cells["names"][0][1] == "cross.1.2" and cells["down"][-1] == "encoder.3"
     assert cells["values"][0][1] == model.heads(count=3)["cross.1.2"].importance
@@ -95,9 +97,8 @@ def test_a_model_with_edits_is_compared_with_itself(studio):
     }
     events = finished(studio, **asked, count=3, edits=["zero:cross.3.*"])[1]
     found, parts = result(events), [event["partial"] for event in events if "partial" in event]
-    assert {*parts[-1]} == {"settings", "tokens", "heads", "layers", "scores", "views", "rows"} and parts[
-        -1
-    ] == found
+    assert {*parts[-1]} == {"settings", "tokens", "heads", "layers", "scores", "views", "rows", "code"}
+    assert parts[-1] == found
     assert [len(part["views"]) for part in parts] == [1, 2, 3, 4, 5]
     assert max(map(abs, found["tokens"]["difference"])) > 0.1
     assert max(max(row) for row in found["heads"]["distance"]) == 0  # the last layer attends as before

@@ -47,6 +47,7 @@ def test_a_model_is_loaded_traced_and_written_with(process):
 
 
 def test_the_http_process_has_no_torch(process):
+    assert process[0].get("/api/lab").json["claims"]
     maps = Path(f"/proc/{process[1].pid}/maps").read_text()
     assert "libtorch" not in maps and "_multiarray_umath" in maps
 

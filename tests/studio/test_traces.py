@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.studio_cases import load
+from helpers.studio_cases import load, ran
 
 TEXT = "My aunts are curious."
 
@@ -22,6 +22,7 @@ def test_a_trace_says_what_the_page_draws(traced):
     assert told["kinds"]["cross"]["down"] == expected.kinds["cross"].down
     assert len(told["kinds"]["self"]["measures"][2]) == 4
     assert told["shells"] == {"encoder": 3, "decoder": 3}
+    assert ran(told["code"], "trace").words.translation == told["translation"]
 
 
 def test_bytes_are_the_numbers_of_the_trace(studio, traced):
@@ -43,7 +44,8 @@ def test_steps_and_sublayers_are_those_of_the_trace(studio, traced):
     told, expected = traced
     query = "which=self&layer=2&head=1&query=3"
     steps = studio.get(f"/api/trace/{told['id']}/steps?{query}").json
-    sublayer = steps.pop("sublayer")
+    sublayer, same = steps.pop("sublayer"), ran(steps.pop("code"), "steps")
+    assert same.as_json() == expected.steps("self", 2, 1, 3).as_json()
     assert steps == {**expected.steps("self", 2, 1, 3).as_json(), "which": "self"}
     assert sublayer["sum"] == expected.sublayer("self", 2).sum_TD[2].tolist()
     alone = studio.get(f"/api/trace/{told['id']}/sublayer?which=self&layer=2&query=3").json
@@ -59,6 +61,8 @@ def test_the_same_text_has_the_same_trace_and_an_edit_another(studio, traced):
         f"/api/trace/{edited['id']}/tensor?name=weights&which=cross&layer=1&head=2&dtype=f32"
     )
     assert np.allclose(weights, 1 / weights.shape[1])
+    same = ran(edited["code"], "trace").detail("cross", 1).weights_HTS[1].numpy()
+    assert np.array_equal(same, weights)
 
 
 def test_a_forgotten_trace_is_made_again(studio, traced, monkeypatch):
@@ -75,6 +79,8 @@ def test_the_flow_is_that_of_the_lens(studio, traced, stored):
     model = load(str(stored / "demo"))
     assert found["lens"]["predicted"] == model.lens(TEXT).as_json()["predicted"]
     assert len(found["lens"]["layers"][1]["top"][0]) == 3 and "refused" not in found["rollout"]
+    assert ran(found["codes"]["lens"], "found")["predicted"] == found["lens"]["predicted"]
+    assert ran(found["codes"]["rollout"], "found")["rollout"] == found["rollout"]["rollout"]
 
 
 @pytest.mark.parametrize("by", ["weight", "norm", "zeroing", "gradient"])
@@ -132,7 +138,10 @@ def test_the_recorded_example_answers_as_a_worker_does(studio):
     assert np.allclose(np.dot(steps["k"], steps["q"]), steps["scores"], atol=1e-4)
     heads = np.array(steps["sublayer"]["heads"]).reshape(4, -1)
     assert np.allclose(heads[2], steps["output"], atol=1e-5)
-    assert studio.get("/api/trace/recorded/flow").json["lens"]["text"] == told["text"]
+    flow = studio.get("/api/trace/recorded/flow").json
+    assert flow["lens"]["text"] == told["text"]
+    for code in (reply.json["code"], steps["code"], *flow["codes"].values()):
+        assert 'heedful.load("runs/demo")' in code and compile(code, "code", "exec")
     assert studio.post("/api/trace", {"run": "recorded", "text": "other"}).status == 409
     asked = {"run": "recorded", "text": told["text"]}
     events = studio.stream("/api/write", asked)

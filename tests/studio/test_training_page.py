@@ -1,11 +1,10 @@
-"""What the Training and Lab pages ask for: samples, evaluations among many steps, and reports of the lab."""
+"""What the Training page asks for: samples, and evaluations among many steps."""
 
 import json
 
 from helpers.studio_cases import local_studio
 
 from heedful.studio.curves import Curves
-from heedful.studio.lab_records import lab_cards
 from heedful.studio.runs import EVALUATIONS, ModelFolder, id_of, last_line
 
 
@@ -61,27 +60,3 @@ def test_the_last_loss_of_a_file_is_read_from_its_end(tmp_path):
     lines = ['{"step": 1, "loss": 2.0}'] * 500 + ['{"step": 2, "loss": 1.5}', '{"step": 2, "valid_loss": 1}']
     path.write_text("\n".join([*lines, '{"st']))
     assert last_line(path) == {"step": 2, "loss": 1.5}
-
-
-def test_reports_of_the_lab_are_cards_and_damaged_ones_are_counted(tmp_path):
-    assert lab_cards(tmp_path)["cards"] == []
-    good = {"says": "An offset is a linear map.", "verdict": "exact", "lecture": "L1"}
-    outside = tmp_path.parent / "secret.json"
-    outside.write_text(json.dumps(good))
-    for name, text in {
-        "e": json.dumps(good),
-        "torn": "{",
-        "odd": json.dumps(good | {"verdict": "<b>"}),
-    }.items():
-        (tmp_path / "lab" / name).mkdir(parents=True)
-        (tmp_path / "lab" / name / "report.json").write_text(text)
-    (tmp_path / "lab" / "link").mkdir()
-    (tmp_path / "lab" / "link" / "report.json").symlink_to(outside)
-    (tmp_path / "lab" / "e" / "records.jsonl").write_text("{}\n{}\n")
-    (tmp_path / "lab" / "e" / "figure.svg").write_text("<svg/>")
-    with local_studio(tmp_path) as client:
-        found = client.get("/api/lab").json
-    assert found["skipped"] == 3 and len(found["cards"]) == 1
-    card = found["cards"][0]
-    assert card["name"] == "e" and card["trials"] == 2 and card["summary"] == ""
-    assert card["figure"].startswith("data:image/svg+xml;base64,")

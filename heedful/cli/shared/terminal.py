@@ -53,12 +53,12 @@ def drawable(text: str) -> str:
         return text.translate(str.maketrans("░▒▓█■·", ".:+##."))
 
 
-def track(items: Iterable[T], doing: str) -> Iterator[T]:
+def track(items: Iterable[T], doing: str, unit: str = "batch") -> Iterator[T]:
     """Hand on items one by one; if it takes long, show progress on stderr: a bar, or a line now and then."""
     total = len(items) if isinstance(items, Sized) else None
     if sys.stderr.isatty():
         return with_bar(items, doing, total)
-    return with_lines(items, doing, total)
+    return with_lines(items, doing, total, unit)
 
 
 def with_bar(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
@@ -68,14 +68,14 @@ def with_bar(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
     yield from draw(items, doing, total=total, console=Console(stderr=True), transient=True)
 
 
-def with_lines(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
+def with_lines(items: Iterable[T], doing: str, total: int | None, unit: str) -> Iterator[T]:
     began = time.monotonic()
     due = began + PATIENCE
     for done, item in enumerate(items):
         now = time.monotonic()
         if now >= due:
             due = now + QUIET
-            far = f"part {done}" if total is None else f"batch {done} of {total}"
+            far = f"part {done}" if total is None else f"{unit} {done} of {total}"
             left = f", about {(now - began) * (total - done) / done:.0f} s left" if total and done else ""
             say(f"{doing}: {far}{left}")
         yield item

@@ -43,7 +43,7 @@ class Costs(Pictured):
 
     @property
     def pairs(self) -> int:
-        """Of the FLOPs, those between queries and keys: they grow with the square of the length."""
+        """The FLOPs between queries and keys, which grow with the square of the length."""
         return self.whole.pairs
 
     @property

@@ -143,10 +143,8 @@ def convolutions(tally: Tally, name: str, layers: Any, places: int) -> Part:
             flops = 2 * tally.batch * places * layer.weight.numel()
             kept = tally.number * tally.batch * read * layer.in_channels
             detail = f"{layer.in_channels:,} to {layer.out_channels:,}, {layer.kernel_size[0]} wide"
-            weights, formula = (
-                tally.weights(layer.parameters()),
-                product(2, tally.batch, places, layer.weight.numel()),
-            )
+            weights = tally.weights(layer.parameters())
+            formula = product(2, tally.batch, places, layer.weight.numel())
             parts.append(Part("convolution", detail, weights, flops, kept, formula=formula))
     return whole(name, parts)
 

@@ -84,7 +84,7 @@ class Growth:
     all: tuple[float, float, float]
 
     def share(self, length: int) -> float:
-        """Of FLOPs, those between queries and keys."""
+        """The share of FLOPs that are between queries and keys."""
         pairs, all = (a + b * length + c * length**2 for a, b, c in (self.pairs, self.all))
         return pairs / max(1.0, all)
 

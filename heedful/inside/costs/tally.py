@@ -33,9 +33,8 @@ class Tally:
         self.batch, self.number = batch, number
         self.seen: set[int] = set()  # weights counted already
         self.multiplied: dict[int, int] = {}  # weights that matrix products use: their sizes
-        self.scores: dict[
-            object, tuple[int, int]
-        ] = {}  # bytes and FLOPs of scores that were counted by running
+        # Bytes and FLOPs of scores that were counted by running them.
+        self.scores: dict[object, tuple[int, int]] = {}
 
     def weights(self, weights: Iterable[Tensor]) -> int:
         """How many numbers these hold, leaving out what was counted before."""

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from ...inside.look.drawing import Drawing
 from ...parts.attention import attend_plain
 from ...parts.before.recurrent import LSTM, Elman
-from ...parts.multihead import MultiHeadAttention, join_heads, split_heads
+from ...parts.multihead import MultiHeadAttention
 from ..claim import Arm, Claim, ClaimPart
 from ..clock import timed
 from ..figures import LinePanel, figure
 from ..results import Results, at
 from ..rules import Direction, Exact, Near
-from ..small import longest_chain
+from ..small import attended, longest_chain
 
 WIDTH, ROWS = 64, 4
 CHECKED = (2, 5, 9, 17)
@@ -43,7 +43,7 @@ def recurrent_chain(seed: int, size: str) -> dict[str, float]:
         for x in torch.randn(length, WIDTH):
             h = torch.tanh(x @ W + h @ U)
         off = max(off, abs(longest_chain(h, ["Tanh"]) - length))
-    return {"steps beside n": off}
+    return {"difference from n steps": off}
 
 
 def attention_chain(seed: int, size: str) -> dict[str, float]:
@@ -52,7 +52,7 @@ def attention_chain(seed: int, size: str) -> dict[str, float]:
     for length in CHECKED:
         x = torch.randn(1, 1, length, WIDTH, requires_grad=True)
         off = max(off, abs(longest_chain(attend_plain(x, x, x), ["Softmax"]) - 1))
-    return {"steps beside 1": off}
+    return {"difference from 1 step": off}
 
 
 # Time.
@@ -74,8 +74,7 @@ def kernel(layer: LSTM, x_BTD: Tensor) -> Tensor:
 
 def pairs(layer: MultiHeadAttention, x_BTD: Tensor) -> Tensor:
     """All pairs at once, by the formula."""
-    q, k, v = (split_heads(f(x_BTD), layer.heads) for f in (layer.query, layer.key, layer.value))
-    return layer.out(join_heads(attend_plain(q, k, v)))
+    return attended(layer, x_BTD, attend_plain)
 
 
 def seconds(read: Callable[..., Tensor], layer: nn.Module, x_BTD: Tensor) -> float:
@@ -97,7 +96,7 @@ def clocked(make: Callable[[], nn.Module], read: Callable[..., Tensor]) -> Arm:
 
 
 def crossing(seed: int, size: str) -> dict[str, float]:
-    """Where attention becomes slower than an LSTM, in doublings beside n = 2 d: a line through log times."""
+    """Where attention becomes slower than an LSTM, in doublings from n = 2 d on: a line through log times."""
     layers: dict[Callable[..., Tensor], nn.Module] = {
         kernel: LSTM(WIDTH, WIDTH),
         pairs: MultiHeadAttention(WIDTH, 4),
@@ -108,7 +107,7 @@ def crossing(seed: int, size: str) -> dict[str, float]:
         lstm, attention = (seconds(read, layer, x_BTD) for read, layer in layers.items())
         points.append((math.log2(length / (2 * WIDTH)), math.log2(attention / lstm)))
     slope, start = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
-    return {"doublings": -start / slope}
+    return {"doublings from 2 d": -start / slope}
 
 
 CROSSING = {"crossing": crossing}
@@ -124,7 +123,7 @@ LOOP, FUSED, ATTENTION = CLOCKS
 def summary(results: Results) -> str:
     series = {arm: results.series(arm, "milliseconds") for arm in CLOCKS}
     last = max(series[ATTENTION])
-    crossing = 2 * WIDTH * 2 ** results.mean("crossing", "doublings")
+    crossing = 2 * WIDTH * 2 ** results.mean("crossing", "doublings from 2 d")
     lstm, attention = (sum(series[arm][last]) / len(series[arm][last]) for arm in (FUSED, ATTENTION))
     return (
         "It depends on the machine and the length. A recurrent network always has n steps that wait for each "
@@ -167,14 +166,14 @@ CLAIM = Claim(
             "chain",
             "A recurrent network of n words has n steps that wait for each other.",
             CHAINS,
-            Exact(("recurrent chain",), {"steps beside n": 0}),
+            Exact(("recurrent chain",), {"difference from n steps": 0}),
             ONCE,
         ),
         ClaimPart(
             "no chain",
-            "Attention has one, whatever the length.",
+            "Attention has one such step, whatever the length.",
             CHAINS,
-            Exact(("attention chain",), {"steps beside 1": 0}),
+            Exact(("attention chain",), {"difference from 1 step": 0}),
             ONCE,
         ),
         ClaimPart(
@@ -183,6 +182,7 @@ CLAIM = Claim(
             CLOCKS,
             Direction(LOOP, ATTENTION, "shortest text"),
             SEEDS,
+            clocked=True,
         ),
         ClaimPart(
             "long texts",
@@ -191,13 +191,15 @@ CLAIM = Claim(
             Direction(FUSED, ATTENTION, "longest text"),
             SEEDS,
             expects="contradicted",
+            clocked=True,
         ),
         ClaimPart(
             "crossing",
             "An LSTM becomes faster near n = 2 d, where attention needs as many multiplications.",
             CROSSING,
-            Near("crossing", "doublings", 0.0, 1.0),
+            Near("crossing", "doublings from 2 d", 0.0, 1.0),
             SEEDS,
+            clocked=True,
         ),
     ),
     summary=summary,

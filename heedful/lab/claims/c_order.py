@@ -21,7 +21,7 @@ from ..results import Results
 from ..rules import Exact, Reaches
 from ..small import largest_difference, small_encoder
 from ..toys import ToyBatch, before, twice
-from ..training import trained
+from ..training import RATES, TEST, accuracy, fitted
 
 WIDTH, HEADS, LAYERS, LENGTH, SYMBOLS = 32, 4, 2, 12, 10
 PERMUTATIONS = 20
@@ -121,12 +121,11 @@ class Judging(nn.Module):
 
 def taught(order: OrderScheme, task: Callable[..., ToyBatch]) -> Arm:
     def arm(seed: int, size: str) -> dict[str, float]:
-        model = Judging(order.encoder(64), 64)
-        trained(model, lambda step: task(seed, step, 64, LENGTH, SYMBOLS), STEPS[size])
-        test = task(seed, -1, TESTED, LENGTH, SYMBOLS)
-        with torch.no_grad():
-            right_B = model.eval()(test.tokens_BT).argmax(-1) == test.targets
-        return {"accuracy": float(right_B.double().mean())}
+        def batches(step: int, rows: int = 64) -> ToyBatch:
+            return task(seed, step, rows, LENGTH, SYMBOLS)
+
+        fit = fitted(lambda: Judging(order.encoder(64), 64), batches, STEPS[size], RATES[size])
+        return {"accuracy": accuracy(fit.model, batches(TEST, TESTED)), **fit.numbers}
 
     return arm
 
@@ -226,5 +225,5 @@ CLAIM = Claim(
     ),
     figure=draw,
     question="A model without positions reads 'dog bites man' and 'man bites dog'. Which outputs differ?",
-    minutes={"quick": 4.0, "standard": 6.0, "full": 20.0},
+    minutes={"quick": 0.9, "standard": 4.0, "full": 14.0},
 )

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...inside.look.drawing import Drawing
 from ...parts.attention import attention_weights
 from ...parts.layers import FeedForward
 from ...parts.multihead import MultiHeadAttention
-from ..claim import Arm, Claim, ClaimPart
+from ..claim import LEARNING, Arm, Claim, ClaimPart
 from ..figures import DotPanel, LinePanel, figure
 from ..results import Results, at
-from ..rules import Direction, Exact
+from ..rules import Direction, Exact, Reaches
 from ..small import largest_difference
+from ..toys import ToyBatch, drawn
+from ..training import RATES, TEST, accuracy, fitted
 
 WIDTH, LENGTH, DEPTH = 24, 9, 12
 SEEDS = {"quick": 5, "standard": 10, "full": 20}
 SHOWN = (1, 2, 3, 4, 6, 8, 10, 12)
+STEPS = {"quick": 300, "standard": 400, "full": 2000}
+TOKENS = (1, 4, 16)  # in a text whose words each ask for the XOR of their bits
+NARROW, SOLVED = 16, 0.95  # width, accuracy
 
 
 def layers(dtype: torch.dtype = torch.float64) -> list[MultiHeadAttention]:
@@ -103,7 +109,7 @@ def collapsing(skip: bool, feed_forward: bool) -> Arm:
     return arm
 
 
-ALONE = {"stack as a product": product}
+PRODUCT = {"stack as a product": product}
 LINEAR = {"weights kept": linear_if(True), "weights of the input": linear_if(False)}
 DEEP = {
     "attention": collapsing(False, False),
@@ -114,31 +120,90 @@ DEEP = {
 SOON = at("distance", 4)
 
 
+# Learning: the XOR of each word's own two bits, which no linear map computes.
+
+
+def xor(seed: int, step: int, rows: int, tokens: int) -> ToyBatch:
+    tokens_BT = torch.randint(4, (rows, tokens), generator=drawn(seed, step))
+    return ToyBatch(tokens_BT, (tokens_BT // 2) ^ (tokens_BT % 2))
+
+
+READERS: dict[str, Callable[[], list[nn.Module]]] = {
+    "attention alone": list,
+    "with a linear layer": lambda: [
+        nn.Sequential(nn.Linear(NARROW, 4 * NARROW), nn.Linear(4 * NARROW, NARROW))
+    ],
+    "with a feed-forward layer": lambda: [FeedForward(NARROW, 4 * NARROW)],
+}
+ALONE, LINEAR_TOO, THINKING = READERS
+
+
+class BitReader(nn.Module):
+    """Two layers of attention with skips and without norms, each followed by another layer or by nothing."""
+
+    def __init__(self, then: Callable[[], list[nn.Module]]) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, NARROW), nn.Linear(NARROW, 2)
+        made = [layer for _ in range(2) for layer in (MultiHeadAttention(NARROW, 1), *then())]
+        self.layers = nn.ModuleList(made)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        bits_BT2 = torch.stack([tokens_BT // 2, tokens_BT % 2], -1)
+        x_BTD = self.first(2.0 * bits_BT2 - 1)
+        for layer in self.layers:
+            x_BTD = x_BTD + layer(x_BTD)
+        return self.last(x_BTD)
+
+
+def taught(kind: str, tokens: int) -> Arm:
+    def arm(seed: int, size: str) -> dict[str, float]:
+        def batches(step: int) -> ToyBatch:
+            return xor(seed, step, 32 if step >= 0 else 2048 // tokens, tokens)
+
+        fit = fitted(lambda: BitReader(READERS[kind]), batches, STEPS[size], RATES[size])
+        return {"accuracy": accuracy(fit.model, batches(TEST)), **fit.numbers}
+
+    return arm
+
+
+def reader(kind: str, tokens: int) -> str:
+    return f"XOR of {tokens}: {kind}"
+
+
+XOR = {reader(kind, n): taught(kind, n) for n in TOKENS for kind in READERS}
+
+
 def summary(results: Results) -> str:
-    gap, bare, skip = (
-        results.mean("weights of the input", "gap"),
-        results.mean("attention", SOON),
-        results.mean("with skips", SOON),
-    )
+    gap = results.mean("weights of the input", "gap")
+    bare, skip = (results.mean(arm, SOON) for arm in ("attention", "with skips"))
+    one, many = (results.mean(reader(ALONE, n), "accuracy") for n in (1, 16))
     return (
         "It depends on what is held fixed. For given attention weights it is exact: twelve layers are one "
-        "average and one matrix, and nothing else. But the weights come from the input through a softmax, so "
-        f"a layer as a function of its input is not linear (gap {gap:.2f}, where a linear map has 0). "
-        f"Averaging also makes all words alike: after 4 layers they differ by {bare:.0e} of their size, with "
-        f"skips by {skip:.2f}. At random weights, feed-forward layers without skips do not help."
+        "average and one matrix. But the weights come from the input through a softmax, so a layer is not "
+        f"linear (gap {gap:.2f}, where a linear map has 0). Attention alone fails at XOR of a single word "
+        f"({one:.0%} right), and learns it among 16 words ({many:.0%}). Averaging also makes words alike: "
+        f"after 4 layers they differ by {bare:.0e} of their size, with skips by {skip:.2f}."
     )
 
 
 def draw(results: Results) -> Drawing:
     deep = {arm: results.series(arm, "distance") for arm in DEEP}
     gaps = {arm: results.values(arm, "gap") for arm in LINEAR}
+    right = {
+        kind: {float(n): results.values(reader(kind, n), "accuracy") for n in TOKENS} for kind in READERS
+    }
+    size = (220.0, 190.0)
     return figure(
         "Layers of attention without feed-forward layers",
         [
-            DotPanel("is a layer linear?", "|f(x + y) - f(x) - f(y)|, relative", gaps, wide=200),
-            LinePanel("how different words still are", "layers", deep, (False, True)),
+            DotPanel("is a layer linear?", "|f(x + y) - f(x) - f(y)|, relative", gaps, wide=150),
+            LinePanel("how different words still are", "layers", deep, (False, True), size=size),
+            LinePanel("XOR of each word's bits", "words in a text", right, (True, False), size=size),
         ],
-        ["Right: distance of all words to their mean, relative to their size, at random weights."],
+        [
+            "Middle: distance of all words to their mean, relative to their size, at random weights.",
+            "Right: share of answers that are right, after training; guessing gives 0.5.",
+        ],
     )
 
 
@@ -151,15 +216,16 @@ CLAIM = Claim(
     predicts=(
         "For fixed weights A, a stack is (A12 ... A1) X (W1 ... W12), and rows of the product sum to 1. With "
         "weights of the input it is not linear. Words become alike within a few layers; skips slow that "
-        "down, feed-forward layers alone do not."
+        "down, feed-forward layers alone do not. Attention alone cannot learn the XOR of a single word's "
+        "bits, and can among 4 words or 16."
     ),
     parts=(
         ClaimPart(
             "one average",
-            "For given weights, twelve layers are one average and one matrix.",
-            ALONE,
+            "For given attention weights, twelve layers are one average and one matrix.",
+            PRODUCT,
             Exact(
-                tuple(ALONE),
+                tuple(PRODUCT),
                 {
                     "difference": 1e-11,
                     "row sums": 1e-12,
@@ -171,14 +237,14 @@ CLAIM = Claim(
         ),
         ClaimPart(
             "given weights",
-            "With given weights, a layer is linear.",
+            "With given attention weights, a layer is linear.",
             LINEAR,
             Exact(("weights kept",), {"gap": 1e-12}),
             SEEDS,
         ),
         ClaimPart(
             "own weights",
-            "With weights of its input, a layer is as linear as with given ones.",
+            "With attention weights that come from its input, a layer is linear too.",
             LINEAR,
             Direction("weights kept", "weights of the input", "gap", -0.01),
             SEEDS,
@@ -199,13 +265,33 @@ CLAIM = Claim(
             SEEDS,
             expects="contradicted",
         ),
+        ClaimPart(
+            "XOR of one word",
+            "In texts of one word, XOR is learned with a feed-forward layer only.",
+            XOR,
+            Reaches("accuracy", SOLVED, (reader(THINKING, 1),), (reader(ALONE, 1), reader(LINEAR_TOO, 1))),
+            LEARNING,
+        ),
+        ClaimPart(
+            "XOR among others",
+            "Among 4 or 16 words, attention alone cannot learn XOR either.",
+            XOR,
+            Reaches("accuracy", SOLVED, miss=(reader(ALONE, 4), reader(ALONE, 16))),
+            LEARNING,
+            expects="contradicted",
+        ),
+        ClaimPart(
+            "XOR with feed-forward",
+            "With a feed-forward layer XOR is learned among 4 and 16 words.",
+            XOR,
+            Reaches("accuracy", SOLVED, (reader(THINKING, 4), reader(THINKING, 16))),
+            LEARNING,
+            control=True,
+        ),
     ),
     summary=summary,
-    changes=(
-        "Trained weights may change it: what a model without feed-forward layers can learn is not tested "
-        "here."
-    ),
+    changes="A harder question than XOR may still need a feed-forward layer.",
     figure=draw,
     question="Is a layer of self-attention a linear function of its input?",
-    minutes={"quick": 0.1, "standard": 0.1, "full": 0.2},
+    minutes={"quick": 0.4, "standard": 1.3, "full": 10.0},
 )

@@ -1,4 +1,4 @@
-"""Scaling: dividing by the root of the width keeps the softmax alive, at initialization."""
+"""Scaling: dividing by the root of the width keeps the softmax alive, at initialization and in training."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ...inside.look.drawing import Drawing
 from ...parts.attention import Dot, ScaledDot, Score, masked_softmax
 from ..claim import Arm, Claim, ClaimPart
 from ..figures import LinePanel, figure
+from ..pairs import GROWTH, NARROW, WIDE, looked_up
 from ..results import Results, at
 from ..rules import Direction, Near, Slope
 
@@ -16,6 +17,8 @@ WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 KEYS = 32
 DRAWS = {"quick": 200, "standard": 1000, "full": 2000}
 SEEDS = {"quick": 5, "standard": 10, "full": 20}
+STEPS = {"quick": 200, "standard": 200, "full": 400}
+TRAINED = {"quick": 5, "standard": 6, "full": 10}  # seeds
 
 
 def jacobian_norm(p_NS: Tensor) -> Tensor:
@@ -45,17 +48,38 @@ def scored(score: Score) -> Arm:
 ARMS = {"raw": scored(Dot()), "scaled": scored(ScaledDot())}
 
 
+# Learning.
+
+
+def learner(score: Score) -> Arm:
+    return lambda seed, size: looked_up(lambda width: score, seed, size, STEPS[size])
+
+
+LEARNERS = {"raw, trained": learner(Dot()), "scaled, trained": learner(ScaledDot())}
+RAW, SCALED = LEARNERS
+
+
 def grows(width: int) -> Direction:
     return Direction("scaled", "raw", at("gradient", width))
 
 
+def slower(width: int, margin: float = 0.0) -> Direction:
+    """Raw scores need more steps, by more than a margin in doublings."""
+    return Direction(RAW, SCALED, at("log2 of steps", width), margin)
+
+
 def summary(results: Results) -> str:
-    raw, scaled = ([results.mean(arm, at("gradient", w)) for w in (8, 1024)] for arm in ("raw", "scaled"))
+    raw, scaled = (
+        {width: results.mean(arm, at("gradient", width)) for width in (8, 1024)} for arm in ("raw", "scaled")
+    )
+    steps = {(arm, width): results.mean(arm, at("steps", width)) for arm in LEARNERS for width in (8, 128)}
     return (
-        "Yes, in heads of width 64 and more: without the division the softmax puts almost all weight on one "
-        f"word, and its gradient fades ({raw[1]:.3f} against {scaled[1]:.3f} at width 1,024). At width 32 "
-        "both are about equal, and in narrow heads the opposite holds: at width 8 the raw gradient is larger "
-        f"({raw[0]:.3f} against {scaled[0]:.3f}). So it depends on the width of a head."
+        "Yes, in heads of width 64 and more: without the division the softmax puts most weight on one word, "
+        f"and its gradient fades ({raw[1024]:.3f} against {scaled[1024]:.3f} at width 1,024). At width 8 the "
+        f"raw gradient is larger ({raw[8]:.3f} against {scaled[8]:.3f}), so it depends on the width. In "
+        f"training the division helps at both widths: a lookup takes {steps[RAW, 128]:.0f} steps without it "
+        f"and {steps[SCALED, 128]:.0f} with it at width 128, and {steps[RAW, 8]:.0f} and "
+        f"{steps[SCALED, 8]:.0f} at width 8."
     )
 
 
@@ -63,16 +87,19 @@ def draw(results: Results) -> Drawing:
     def lines(measure: str) -> dict[str, dict[float, list[float]]]:
         return {arm: results.series(arm, measure) for arm in ARMS}
 
+    steps = {arm: results.series(f"{arm}, trained", "steps") for arm in ARMS}
     across, size = "width of a head, d_k", (210.0, 170.0)
     return figure(
-        "Scores of random queries and 32 random keys, with and without the division by the root of the width",
+        "Scores of queries and keys, with and without the division by the root of the width",
         [
             LinePanel("variance of scores", across, lines("variance"), size=size),
-            LinePanel("largest weight", across, lines("largest weight"), (True, False), size=size),
-            LinePanel("entropy in bits (at most 5)", across, lines("bits"), (True, False), size=size),
             LinePanel("gradient of the softmax", across, lines("gradient"), (True, False), size=size),
+            LinePanel("steps to a loss of 1 nat", across, steps, size=size),
         ],
-        ["Dots: seeds. Gradient: Frobenius norm of the softmax's Jacobian with respect to the scores."],
+        [
+            "Left: random queries, 32 random keys. Gradient: Frobenius norm of the softmax's Jacobian.",
+            "Right: one layer learns to look up one of 12 pairs of a key and a value. Dots: seeds.",
+        ],
     )
 
 
@@ -84,8 +111,8 @@ CLAIM = Claim(
     lecture="L1 L2 L3 L4 L5",
     predicts=(
         "Raw scores have a variance equal to the width; the largest weight goes to 1, entropy and gradient "
-        "to 0. Scaled scores do not change with the width. Below a width of about 16 raw scores still have "
-        "larger gradients."
+        "go to 0. Scaled scores do not change with the width. Below a width of about 16, raw scores still "
+        "have larger gradients. In training, raw scores need more steps at width 8, and many more at 128."
     ),
     parts=(
         ClaimPart(
@@ -123,15 +150,33 @@ CLAIM = Claim(
             SEEDS,
             expects="contradicted",
         ),
+        ClaimPart(
+            "learning, wide",
+            f"At width {WIDE}, raw scores need more than 1.4 times the steps to learn a lookup.",
+            LEARNERS,
+            slower(WIDE, 0.5),
+            TRAINED,
+        ),
+        ClaimPart(
+            "learning, narrow",
+            f"At width {NARROW}, raw scores need more steps too.",
+            LEARNERS,
+            slower(NARROW),
+            TRAINED,
+        ),
+        ClaimPart(
+            "learning, growth",
+            f"From width {NARROW} to {WIDE}, raw scores fall further behind.",
+            LEARNERS,
+            Direction(RAW, SCALED, GROWTH),
+            TRAINED,
+        ),
     ),
     summary=summary,
-    changes=(
-        "Queries and keys that are not random would change it: training may learn small ones, or T5's "
-        "initialization may absorb the factor."
-    ),
+    changes="Smaller first weights would change it, as in T5: its initialization absorbs the factor.",
     figure=draw,
     question=(
         "How large is the dot product of two random vectors of width 64, and what does a softmax make of it?"
     ),
-    minutes={"quick": 0.1, "standard": 0.5, "full": 2.0},
+    minutes={"quick": 0.3, "standard": 0.8, "full": 2.5},
 )

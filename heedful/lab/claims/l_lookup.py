@@ -49,7 +49,7 @@ LIMIT = at("error", TEMPERATURES[-1])
 def summary(results: Results) -> str:
     few, many = (results.mean(arm, at("weight", 0.3)) for arm in (FEW, MANY))
     return (
-        "Yes: as scores grow, all weight goes to the entry whose key was asked for, and attention returns "
+        "Yes: as scores grow, all weight goes to the entry whose key was requested, and attention returns "
         f"what a dictionary returns (difference {max(results.values(MANY, LIMIT)):.1g}). Before that it "
         f"mixes: at temperature 0.3 the right entry has {few:.0%} of the weight among 8 entries, and "
         f"{many:.1%} among 512. More entries, or shorter keys, need larger scores."
@@ -63,7 +63,7 @@ def draw(results: Results) -> Drawing:
     return figure(
         "Attention as a lookup",
         [
-            LinePanel("weight on the entry that was asked for", across, weights, (True, False)),
+            LinePanel("weight on the entry that was requested", across, weights, (True, False)),
             LinePanel("largest error of the value", across, errors),
         ],
         ["Dots: random stores. Queries are the keys themselves, of length 1."],

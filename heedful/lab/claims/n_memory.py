@@ -94,7 +94,7 @@ def differing(losses: Losses = whole, dropout: float = 0.0, **sizes: int) -> Arm
 
 
 def kept(half: str = "", rows: int = ROWS, **sizes: int) -> Arm:
-    """The bytes that a forward pass keeps, beside those of the plain model."""
+    """The bytes that a forward pass keeps, also relative to those of the plain model."""
 
     def arm(seed: int, size: str) -> dict[str, float]:
         plain = forward_bytes(language_model(), data(LENGTH)[0], "")
@@ -153,13 +153,13 @@ def draw(results: Results) -> Drawing:
         "What a forward pass keeps for the backward pass",
         [
             DotPanel(
-                "kept, beside the plain model",
+                "bytes kept, relative to the plain model",
                 "share of the plain model's bytes",
                 shares,
                 marks={"half": 0.5},
             ),
             DotPanel(
-                "gradients, beside the plain model",
+                "gradients, compared with the plain model",
                 "largest difference, relative, float64",
                 differences,
                 True,
@@ -173,7 +173,7 @@ CLAIM = Claim(
     says="Half precision, gradient accumulation and checkpointing lower the memory of training.",
     lecture="L4",
     predicts=(
-        "Checkpointing and accumulation give the same gradients. Checkpointing keeps one input a block. "
+        "Checkpointing and accumulation give the same gradients. Checkpointing keeps one input per block. "
         "bf16 halves what is kept."
     ),
     parts=(
@@ -201,21 +201,21 @@ CLAIM = Claim(
         ),
         ClaimPart(
             "kept",
-            "Checkpointing keeps less than a fifth.",
+            "Checkpointing keeps less than a fifth of the bytes.",
             BYTES,
             Near("checkpointing", "share", 0.1, 0.1),
             SEEDS,
         ),
         ClaimPart(
             "micro-batch",
-            "A micro-batch keeps a fourth.",
+            "A micro-batch keeps a fourth of the bytes.",
             BYTES,
             Near("a micro-batch", "share", 1 / PARTS, 0.02),
             SEEDS,
         ),
         ClaimPart(
             "half",
-            "Autocast to bf16 keeps half.",
+            "Autocast to bf16 keeps half of the bytes.",
             BYTES,
             Near("bf16 autocast", "share", 0.5, 0.05),
             SEEDS,

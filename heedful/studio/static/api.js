@@ -106,14 +106,14 @@ async function answer(path, options, read, keeps) {
   return value;
 }
 
-/** JSON of a GET, or of a POST if there is a body. `fresh` asks again although an answer is kept. */
+/** JSON of a GET, or of a POST if there is a body. `fresh` asks again although an answer is kept; `once` keeps none. */
 export async function json(path, options = {}) {
-  if (options.method && options.method !== 'GET') return (await request(path, options)).json();
+  if (options.once || (options.method && options.method !== 'GET')) return (await request(path, options)).json();
   const read = async (response) => ({ json: await response.json() });
   return (await answer(path, options, read, !options.fresh)).json;
 }
 
-/** A tensor: {data, shape}. `data` is a Uint8Array (u8), an Int32Array (i32) or a Float32Array (f16, f32). */
+/** A tensor: {data, shape}. `data` is a Uint8Array (u8) or a Float32Array (f16, f32). */
 export async function tensor(path, options = {}) {
   const read = async (response) => ({
     buffer: await response.arrayBuffer(),
@@ -121,7 +121,7 @@ export async function tensor(path, options = {}) {
     dtype: response.headers.get('x-dtype') ?? 'f32',
   });
   const { buffer, shape, dtype } = await answer(path, options, read, true);
-  const Type = { u8: Uint8Array, f32: Float32Array, i32: Int32Array }[dtype];
+  const Type = { u8: Uint8Array, f32: Float32Array }[dtype];
   return { data: Type ? new Type(buffer) : halves(new Uint16Array(buffer)), shape };
 }
 
@@ -184,6 +184,11 @@ export function useAnswer(load, deps) {
     return () => control.abort();
   }, deps);
   return state;
+}
+
+/** The answer to a POST; without a body, nothing is asked. */
+export function useJson(path, body) {
+  return useAnswer(body ? (signal) => json(path, { body, signal }) : null, [JSON.stringify(body)]);
 }
 
 export function url(path, query) {

@@ -1,10 +1,9 @@
 /** What pages with long measurements share: texts, the button with its progress, outputs, tables, maps. */
-import { hooks, html, useTheme } from './html.js';
+import { hooks, html } from './html.js';
 import { json, recorded, useAnswer } from './api.js';
 import { useJob } from './job.js';
-import { fixed, num, words } from './words.js';
+import { fixed, num } from './words.js';
 import { shared } from './words/measure.js';
-import { literal } from './reading.js';
 import { topOf } from './paint.js';
 import { Bars } from './views/bars.js';
 import { Chips } from './views/chips.js';
@@ -12,14 +11,6 @@ import { Note, Pick } from './views/controls.js';
 import { Curve } from './views/curve.js';
 import { HeatMap, Legend } from './views/map.js';
 import { Table } from './views/table.js';
-
-export function needsModel(run) {
-  return run.kind === 'recorded' ? shared.needsModel : '';
-}
-
-export function needsHeads(run, about) {
-  return needsModel(run) || (about.kinds.length ? '' : words.noAttention(about.architecture));
-}
 
 export function Field({ label, ...rest }) {
   return html`<label class="field"><span>${label}</span><input ...${rest} /></label>`;
@@ -36,7 +27,7 @@ export function textsOf({ state, set, about }) {
       onChange=${(one) => set({ from: one, ran: '' })} />`}
     ${from === 'paste' && html`<label class="job label">${shared.paste}<textarea rows="5" maxlength="5000000" value=${state.lines}
       onChange=${(e) => set({ lines: linesOf(e.target.value).join('\n') })} />${shared.used(texts.length, lines.length)}</label>`}
-    <${Pick} label=${shared.count} value=${String(count)} options=${['16', '64', '256'].map((n) => [n, n])} onChange=${(n) => set({ count: n })} />`;
+    <${Pick} label=${shared.count} value=${count} options=${[16, 64, 256]} onChange=${(n) => set({ count: n })} />`;
   return { controls, fields: { count: count === 64 ? undefined : count, ...{ data: { use_data: true }, paste: pasted }[from] } };
 }
 
@@ -47,7 +38,8 @@ export function useMeasure({ state, set, run, shown }, label, body) {
   hooks.useEffect(() => {
     if (state.ran && given) job.start();
   }, [state.ran, JSON.stringify(given)]);
-  Object.assign(shown, { body: given, result: job.result });
+  const { code, rows: found = [] } = job.result ?? {};
+  Object.assign(shown, { code, rows: [Object.keys(found[0] ?? {}), ...found.map(Object.values)] });
   const stop = () => {
     job.stop();
     set({ ran: '' }, true);
@@ -62,18 +54,6 @@ export function useMeasure({ state, set, run, shown }, label, body) {
   return { result: job.result, button };
 }
 
-/** The Python of a measurement: the same method with the same fields. */
-export function codeOf({ run, runs, shown: { body } }) {
-  const { kind, run: id, use_data: data, other, ...rest } = body ?? {};
-  const given = { ...rest, data: data && 'FILE', other: runs.find((one) => one.id === other)?.folder };
-  return `import heedful\nfrom heedful.studio.measuring import measure_methods\n\nmodel = heedful.load(${literal(run.folder)})\n${body
-    ? `*_, last = measure_methods()["${kind}"](model, ${JSON.stringify(given)}, b"")\nlast["result"]\n` : ''}`;
-}
-
-export function csvOf({ shown: { result } }) {
-  return [Object.keys(result?.rows[0] ?? {}), ...(result?.rows ?? []).map(Object.values)];
-}
-
 /** Rows as a table: their keys are the titles. */
 export function Rows({ rows, from, ...more }) {
   const columns = Object.entries(rows[0] ?? {}).map(([key, one]) => ({ key, title: key, plain: typeof one === 'string', from: () => from,
@@ -83,13 +63,12 @@ export function Rows({ rows, from, ...more }) {
 
 /** Numbers as a map; heads that are off are crossed out. */
 function Cells({ map, label, from, off, onHead }) {
-  const theme = useTheme();
   const { values, names, said, down, across, kind } = map;
   const layers = hooks.useMemo(() => [Float32Array.from(values.flat())], [map]);
-  return html`<${HeatMap} layers=${layers} rows=${down.length} cols=${across.length} down=${down} across=${across} kind=${kind} side=${46} label=${label}
+  return html`<${HeatMap} layers=${layers} down=${down} across=${across} kind=${kind} side=${46} label=${label}
     say=${(r, c) => said?.[r][c] ?? `${down[r]}, ${across[c]}: ${num(values[r][c])}, ${from}`} onCell=${(r, c) => names?.[r][c] && onHead(names[r][c])}
     allowed=${names && Uint8Array.from(names.flat(), (name) => !off(name))} />
-    ${kind && html`<${Legend} kind=${kind} theme=${theme} top=${num(topOf(layers[0]))} />`}`;
+    ${kind && html`<${Legend} kind=${kind} top=${num(topOf(layers[0]))} />`}`;
 }
 
 /** Views of a result, as measured_views.py makes them. `onHead`: a head was chosen; `off`: whether it is marked. */

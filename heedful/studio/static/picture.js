@@ -89,8 +89,8 @@ function walk(node, at, parts) {
   if (node.nodeType !== Node.ELEMENT_NODE || node.matches(HIDDEN)) return;
   const style = getComputedStyle(node);
   if (style.display === 'none' || style.visibility === 'hidden') return;
-  if (node.tagName === 'CANVAS') {
-    parts.push(`<image ${placed(node, at)} href="${node.toDataURL()}"/>`);
+  if (/^(CANVAS|IMG)$/.test(node.tagName)) {
+    parts.push(`<image ${placed(node, at)} href="${node.toDataURL?.() ?? node.src}"/>`);
   } else if (node.tagName.toLowerCase() === 'svg') {
     parts.push(inner(node, at));
   } else {

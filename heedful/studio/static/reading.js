@@ -73,21 +73,3 @@ export function viewOf(text) {
   const [r0, r1, c0, c1] = (/^(\d+)-(\d+),(\d+)-(\d+)$/.exec(text ?? '') ?? []).slice(1).map(Number);
   return r0 >= 1 && c0 >= 1 && r1 > r0 && c1 > c0 ? { r0: r0 - 1, r1, c0: c0 - 1, c1 } : null;
 }
-
-export function literal(text) {
-  return JSON.stringify(text ?? '');
-}
-
-/** The first lines of "Show code", without a trace and with one. */
-export function codeOfModel(run, more = '') {
-  return `import heedful\n${more}${more && '\n'}\nmodel = heedful.load(${literal(run.folder ?? run.name)})\n`;
-}
-
-export function codeOfTrace({ run, trace, state }) {
-  const target = state.target ? `, ${literal(state.target)}` : '';
-  const edits = state.edits ? `, edits=${literal(state.edits)}.split(",")` : '';
-  const file = trace.text.startsWith('picture:') ? 'open("picture.png", "rb").read()' : 'b""';
-  if (!trace.picture) return `${codeOfModel(run)}trace = model.trace(${literal(trace.text)}${target}${edits})\n`;
-  return `${codeOfModel(run, 'from heedful.studio.pictures import input_of_model')}picture = input_of_model(model, ${literal(trace.text)}, ${file})\n`
-    + `trace = model.trace(picture${target}${edits})\n`;
-}

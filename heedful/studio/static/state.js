@@ -71,6 +71,11 @@ export function listOf(value, by = ',') {
   return value ? value.split(by) : [];
 }
 
+/** Such a list with or without one entry, as one value. */
+export function flipped(list, one) {
+  return (list.includes(one) ? list.filter((other) => other !== one) : [...list, one]).join();
+}
+
 /** A number of the state within bounds, or its default. */
 export function intOf(value, low, high, otherwise) {
   const number = Number.parseInt(value ?? '', 10);

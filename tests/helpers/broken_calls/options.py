@@ -132,7 +132,7 @@ TABLE = [
         "list measures nothing: give `run CLAIM` or `all` with these options"),
     row("an experiment into a file", "lab run e --run text", "--run text is a file: give a folder"),
     row("something else to do in the lab", "lab ran e",
-        "WHAT is list or run or all, not 'ran'; did you mean \"run\"?"),
+        'there is no claim "ran"; did you mean "run"?'),
     row("a batch of no model", "info --batch 3",
         "--batch applies to one model: give its NAME too, such as gpt2"),
     row("a source without a target", "evaluate run-translate --source a.src",

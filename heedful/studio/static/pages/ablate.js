@@ -1,16 +1,18 @@
 /** Ablate: remove heads, edit the model, and patch vectors of one text into another. */
 import { html } from '../html.js';
 import { listOf } from '../state.js';
+import { words } from '../words.js';
 import { text } from '../words/ablate.js';
-import { codeOf, csvOf, Field, needsHeads, Outputs, textsOf, useMeasure, Views } from '../measure.js';
+import { Field, Outputs, textsOf, useMeasure, Views } from '../measure.js';
 import { Chips } from '../views/chips.js';
 import { Choice, Note } from '../views/controls.js';
 
 export const said = text;
 export const needs = 'trace';
-export const applies = needsHeads;
-export const code = codeOf;
-export const csv = csvOf;
+
+export function applies(run) {
+  return run.kind === 'recorded' ? words.needsModel : '';
+}
 
 /** The edits of the model, which all pages honor, and a form for one more. */
 function Edits({ set, trace, edits }) {
@@ -39,7 +41,7 @@ export function render({ view }) {
     onChange=${(one) => set({ [name]: one, ...patch })} />`;
   return html`<aside class="controls">${pick('tab', '', text.tabs, state.tab || '', { ran: '' })}${patches
     ? html`<${Field} label=${text.corrupted} value=${state.corrupt} placeholder=${text.suggested} onChange=${(e) => set({ corrupt: e.target.value })} />
-      ${shells[1] && pick('shell', text.shell, shells.map((one) => [one, one]), shell)}${button}`
+      ${shells[1] && pick('shell', text.shell, shells, shell)}${button}`
     : html`${pick('by', text.by, text.bys, state.by || '')}${texts.controls}${button}<${Edits} set=${set} trace=${trace} edits=${edits} />`}</aside>
   <section class="picture measured">${!patches && html`<${Outputs} asked=${asked.slice(0, edits.length + 1)} />`}
     ${result ? html`<${Views} result=${result} off=${off} onHead=${patches ? null : flip} />` : html`<${Note}>${patches ? '' : text.idle}<//>`}</section>`;

@@ -2,14 +2,11 @@
 import { html } from '../html.js';
 import { listOf } from '../state.js';
 import { text } from '../words/compare.js';
-import { codeOf, csvOf, needsModel, Outputs, textsOf, useMeasure, Views } from '../measure.js';
+import { Outputs, textsOf, useMeasure, Views } from '../measure.js';
 import { Note, Pick } from '../views/controls.js';
 
 export const said = text;
 export const input = true;
-export const applies = needsModel;
-export const code = codeOf;
-export const csv = csvOf;
 
 export function render({ view }) {
   const { state, set, run, runs, about } = view;

@@ -1,6 +1,6 @@
 /** Costs: what a batch costs, part by part, with the model's own sizes or others, predicted and measured. */
 import { hooks, html } from '../html.js';
-import { json, useAnswer } from '../api.js';
+import { useJson } from '../api.js';
 import { useJob } from '../job.js';
 import { listOf } from '../state.js';
 import { count, words } from '../words.js';
@@ -14,7 +14,7 @@ export const said = text;
 /** A setting: one of several, a slider of doublings (four steps each), or a number. */
 function Field({ label, value, about, choices, slide, onChange }) {
   const [low, high] = slide.map((n) => Math.ceil(4 * Math.log2(n)));
-  if (choices.length) return html`<${Pick} label=${label} value=${value} options=${choices.map((one) => [one, one])} onChange=${onChange} />`;
+  if (choices.length) return html`<${Pick} label=${label} value=${value} options=${choices} onChange=${onChange} />`;
   if (high) return html`<${Slider} label=${label} value=${Math.round(4 * Math.log2(value))} low=${low} high=${high} format=${() => count(value)}
     onChange=${(x) => onChange(Math.round(2 ** (x / 4)))} />`;
   return html`<label class="field" data-from=${about}><span>${label}</span><input type="number" min="1" value=${value} onChange=${(e) => onChange(e.target.value)} /></label>`;
@@ -38,8 +38,7 @@ export function render({ view }) {
   const rates = useJob({ kind: 'calibrate', run: run.id, precision });
   if (rates.result) Object.assign(body, { flops_rate: rates.result.flops_rate, bandwidth: rates.result.bandwidth });
   const jobs = [rates, useJob({ kind: 'verify', ...body })];
-  const asked = JSON.stringify({ ...body, room: parseInt(memory, 10) * 2 ** 30 });
-  const answer = useAnswer((signal) => json('/api/cost', { body: JSON.parse(asked), signal }), [asked]);
+  const answer = useJson('/api/cost', { ...body, room: parseInt(memory, 10) * 2 ** 30 });
   const last = hooks.useRef(null);
   last.current = answer.value ?? last.current; // the last stays while sizes are refused
   const { costs, rows, fields, crossover, crossing, curve, groups, code, table } = last.current ?? { fields: [], groups: [] };

@@ -48,7 +48,7 @@ function Numbers({ label, rows, keys }) {
 
 export function render({ view }) {
   const { state, set, run, about, shown } = view;
-  const body = { run: run.id, text: state.text || about.example, edits: listOf(state.edits), stopping: state.stopping || text.rules[0][0],
+  const body = { run: run.id, text: state.text || about.example, edits: listOf(state.edits), stopping: state.stopping || text.rules[0],
     ...optionsOf(namesOf(view), view), ...(state.target && { reference: state.target }) };
   const { events, done, error, busy } = useStream('/api/search', body);
   const steps = events.length;

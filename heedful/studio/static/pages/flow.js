@@ -4,7 +4,7 @@ import { json, useAnswer } from '../api.js';
 import { intOf, listOf } from '../state.js';
 import { num, words } from '../words.js';
 import { text } from '../words/flow.js';
-import { codeOfTrace, literal, spellView, viewOf } from '../reading.js';
+import { spellView, viewOf } from '../reading.js';
 import { Bars } from '../views/bars.js';
 import { Choice, Note } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
@@ -41,9 +41,9 @@ function Position({ lens: { layers, predicted, parts }, t }) {
 function Found({ state, set, trace, found, lens }) {
   const map = hooks.useMemo(() => {
     const made = lens ? lensMap(found) : rolloutMap(found);
-    return { ...made, layers: [Float32Array.from(made.values)], rows: made.down.length, cols: made.across.length };
+    return { ...made, layers: [Float32Array.from(made.values)] };
   }, [found]);
-  const { rows, cols, down } = map;
+  const [{ down }, rows, cols] = [map, map.down.length, map.across.length];
   const cell = listOf(state.cell, '.');
   const [r, c] = [intOf(cell[0], 1, rows, 1) - 1, intOf(cell[1], 1, cols, 1) - 1];
   const pick = (row, column = 0) => set({ cell: `${row + 1}.${column + 1}` }, true);
@@ -63,19 +63,10 @@ export function render({ view: { state, set, trace, shown } }) {
   const flow = answer.value?.path === path ? answer.value : null;
   const show = state.show || (flow?.lens.refused && !flow.rollout.refused ? 'rollout' : 'lens');
   const found = flow?.[show];
-  Object.assign(shown, { found, show });
+  Object.assign(shown, { found, code: flow?.codes[show] });
   return html`<aside class="controls"><${Choice} label=${text.show} value=${show} options=${text.shows} onChange=${(name) => set({ show: name, cell: '', zoom: '' })} /></aside>
   <section class="picture"><${Note} error=${answer.error} busy=${!flow && words.loading}>${found?.refused}<//>
     ${found && !found.refused && html`<${Found} key=${show} ...${{ state, set, trace, found }} lens=${show === 'lens'} />`}</section>`;
-}
-
-export function code(view) {
-  const { state, trace, shown: { show } } = view;
-  const given = `model.loaded, ${trace.picture ? 'picture' : literal(trace.text)}${state.target ? `, ${literal(state.target)}` : ''}`;
-  const work = show === 'lens' ? `lens(${given}).as_json()` : trace.picture
-    ? 'rollout([trace.weights("self", layer + 1) for layer in range(trace.kinds["self"].layers)])' : `rollout_of(${given}).as_json()`;
-  return `${codeOfTrace(view)}\nfrom heedful.inside.edits import edit\nfrom heedful.inside.${show} import ${work.split('(')[0]}\n\n`
-    + `with edit(model, ${JSON.stringify(listOf(state.edits))}):\n    print(${work})\n`;
 }
 
 export function csv({ shown }) {

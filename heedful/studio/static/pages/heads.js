@@ -2,10 +2,10 @@
 import { hooks, html, useTheme } from '../html.js';
 import { tensor, url, useAnswer } from '../api.js';
 import { useJob } from '../job.js';
-import { headOf, listOf, spell } from '../state.js';
+import { flipped, headOf, listOf, spell } from '../state.js';
 import { fixed, num, origin, words } from '../words.js';
 import { text } from '../words/heads.js';
-import { axesOf, chosenHead, codeOfTrace, continues, grouped, isSpecial, spellView, viewOf, weightsOf } from '../reading.js';
+import { axesOf, chosenHead, continues, grouped, isSpecial, spellView, viewOf, weightsOf } from '../reading.js';
 import { HUES } from '../paint.js';
 import { Chips } from '../views/chips.js';
 import { Choice, Kinds, Note, Pick, Toggle } from '../views/controls.js';
@@ -83,7 +83,7 @@ function Large({ view, kind, heads, axes, scale }) {
     const from = { tensor: 'weights', which, ...(single && { layer, head }), row: r + 1, column: c + 1, formula: axes.whole ? text.formula : text.merged };
     return `${text.cell(axes.down[r].label, axes.across[c].label, values.join(', '))}. ${origin(from)}`;
   };
-  const step = (r) => go('step', { head: heads[0].name, query: String(axes.down[r].tokens[0] + 1) });
+  const step = (r) => go('step', { head: heads[0].name, query: axes.down[r].tokens[0] + 1 });
   const show = (next) => set({ zoom: spellView(next) }, true);
   const around = (factor) => {
     const now = zoom ?? { r0: 0, r1: rows, c0: 0, c1: cols };
@@ -96,12 +96,12 @@ function Large({ view, kind, heads, axes, scale }) {
       key=${one.name} class="swatch" style=${{ color: HUES[theme][n % HUES[theme].length] }}>■ ${one.name} </span>`)}</h2>
     ${picture && kind.across.length >= picture.grid ** 2 && html`<${OverPicture} ...${{ view, kind }} head=${heads[0]}
       row=${Math.min(cell?.[0] ?? 0, kind.down.length - 1)} />`}
-    <p class="label">${text.rows[which]}</p>
-    <${HeatMap} ...${{ layers, rows, cols, scale, say, cell }} down=${axes.down.map((one) => one.label)} across=${axes.across.map((one) => one.label)}
+    <p class="label">${text.rows(which === 'cross')}</p>
+    <${HeatMap} ...${{ layers, scale, say, cell }} down=${axes.down.map((one) => one.label)} across=${axes.across.map((one) => one.label)}
       label=${single ? name : text.overlay(heads.map((one) => one.name).join(', '))}
       onCell=${(r, c) => set({ cell: `${r + 1}.${c + 1}` }, true)} onOpen=${step} view=${zoom} onView=${show} />
     <div class="row-of">
-      ${single && html`<${Legend} scale=${scale} theme=${theme} />`}
+      ${single && html`<${Legend} scale=${scale} />`}
       ${Math.max(rows, cols) > 40 && html`<span>${button(text.zoomIn, () => around(0.6))}${button(text.zoomOut, () => around(1.7))}${
         button(text.whole, () => show(null), !zoom)}</span>`}
       ${button(text.openStep, () => step(cell?.[0] < rows ? cell[0] : 0))}
@@ -131,10 +131,9 @@ export function render({ view }) {
   const faded = hooks.useMemo(() => sorted(items, order).map((item) => ({ ...item, faint: !fits(item) })), [items, order, state.labels]);
   const labels = [...new Set(items.flatMap((item) => item.labels.map(([name]) => name)))];
   const orders = Object.entries(text.orders).filter(([key]) => key === 'place' || items.some((item) => item[key] !== undefined));
-  const flip = (list, name) => (list.includes(name) ? list.filter((one) => one !== name) : [...list, name]).join();
   const choose = ({ key }, more) => {
     if (!more) set({ head: key, over: '' });
-    else if (key !== names[0]) set({ over: flip(names.slice(1), key) });
+    else if (key !== names[0]) set({ over: flipped(names.slice(1), key) });
   };
   const ready = heads.value && heads.value[0].which === which && heads.value[0].rows === kind.down.length;
   Object.assign(shown, { items, heads: ready ? heads.value : [], axes });
@@ -147,7 +146,7 @@ export function render({ view }) {
     ${view.run.kind !== 'recorded' && html`<div><button class="small" disabled=${/running|done/.test(job.state)} onClick=${() => job.start()}>${text.measure}</button>
       <${Note} error=${job.error} busy=${job.state === 'running' && text.measuring(job.progress)} /></div>`}
     ${labels.length > 0 && html`<div class="labels"><span class="label">${text.labels}</span><${Chips} label=${text.labels}
-      items=${labels.map((name) => ({ text: name, on: filter.includes(name) }))} onPick=${(i) => set({ labels: flip(filter, labels[i]) })} /></div>`}
+      items=${labels.map((name) => ({ text: name, on: filter.includes(name) }))} onPick=${(i) => set({ labels: flipped(filter, labels[i]) })} /></div>`}
   </aside>
   <section class="picture heads">
     <div class="heads-grid"><h2 class="unseen">${text.grid}</h2>
@@ -161,9 +160,8 @@ export function render({ view }) {
   </section>`;
 }
 
-export function code(view) {
-  const lines = view.shown.heads.map(({ which, layer, head }) => `trace.weights("${which}", ${layer}, ${head})  # [T, S]`);
-  return `${codeOfTrace(view)}\n${lines.join('\n')}\n`;
+export function code({ trace, shown }) {
+  return trace.code + shown.heads.map(({ which, layer, head }) => `trace.weights("${which}", ${layer}, ${head})  # [T, S]\n`).join('');
 }
 
 export function csv({ shown }) {

@@ -1,10 +1,9 @@
 /** Positions: the table, rotations or bias by which order enters a model. */
 import { hooks, html } from '../html.js';
-import { json, useAnswer } from '../api.js';
+import { useJson } from '../api.js';
 import { intOf } from '../state.js';
 import { count, fixed, num, words } from '../words.js';
 import { text } from '../words/positions.js';
-import { codeOfModel } from '../reading.js';
 import { Note, Num, Pick, Slider } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
 import { HeatMap } from '../views/map.js';
@@ -18,7 +17,7 @@ function Sheet({ sheet: { name, numbers, down, across, seen, rows, columns } }) 
     const flat = Float32Array.from(numbers.flat());
     return [[flat], seen < down.length ? Uint8Array.from(flat, (_, i) => i < seen * across.length) : undefined];
   }, [numbers]);
-  return html`<${HeatMap} layers=${layers} allowed=${allowed} rows=${down.length} cols=${across.length} down=${down} across=${across} kind="signed" side=${18}
+  return html`<${HeatMap} layers=${layers} allowed=${allowed} down=${down} across=${across} kind="signed" side=${18}
     label=${name} say=${(r, c) => text.say(rows, down[r], columns, across[c], num(numbers[r][c]))} />`;
 }
 
@@ -32,31 +31,21 @@ function Turns({ turns: { frequencies, errors }, k }) {
 
 export function render({ view: { state, set, run, about, shown } }) {
   const body = { run: run.id, length: intOf(state.length, 8, 512, 64), base: Number(state.base) || null };
-  const answer = useAnswer((signal) => json('/api/positions', { body, signal }), [JSON.stringify(body)]);
+  const answer = useJson('/api/positions', body);
   const all = answer.value?.positions ?? [];
   const at = intOf(state.scheme, 1, all.length, 1) - 1;
   const one = all[at];
   const n = intOf(state.table, 1, one?.tables.length, 1) - 1;
   const k = intOf(state.offset, 0, one?.rotations?.errors.length - 1, 1);
-  Object.assign(shown, { one, at, n, k, body });
-  const put = (name) => (value) => set({ [name]: String(value) }, true);
-  const list = (name, place, names) => names.length > 1 && html`<${Pick} label=${text[name]} value=${String(place + 1)} options=${names.map((x, i) => [String(i + 1), x])} onChange=${put(name)} />`;
+  Object.assign(shown, { rows: one?.tables[n].numbers, code: one?.code });
+  const put = (name) => (value) => set({ [name]: value }, true);
+  const list = (name, place, names) => names.length > 1 && html`<${Pick} label=${text[name]} value=${place + 1} options=${names.map((x, i) => [i + 1, x])} onChange=${put(name)} />`;
   const slide = (name, value, low, high) => html`<${Slider} label=${text[name]} value=${value} low=${low} high=${high} onChange=${put(name)} format=${count} />`;
-  const bases = [...new Set([100, 1000, 1e4, 1e5, 1e6, one?.base])].map((x) => [String(x), String(x)]);
   return html`<aside class="controls">${one && html`${list('scheme', at, all.map((each) => `${each.kind} ${each.where}`))}${list('table', n, one.tables.map((sheet) => sheet.name))}
     ${one.similarity && slide('length', body.length, 8, 512)}
     ${one.rotations && html`${slide('offset', k, 0, one.rotations.errors.length - 1)}
-      <${Pick} label=${text.base} value=${String(one.base)} options=${bases} onChange=${put('base')} />`}`}</aside>
+      <${Pick} label=${text.base} value=${one.base} options=${[...new Set([100, 1000, 1e4, 1e5, 1e6, one.base])]} onChange=${put('base')} />`}`}</aside>
   <section class="picture"><${Note} error=${answer.error} busy=${answer.busy && words.loading}>${!all.length && (answer.value?.refused ?? text.none(about.architecture))}<//>
     ${one && html`<h2>${one.kind}, ${one.where}</h2><p class="sees">${one.meaning}</p><div class="columns"><${Sheet} sheet=${one.tables[n]} />
       <div><${Curve} ...${one.curve} xName=${text.offset} />${one.rotations && html`<${Turns} turns=${one.rotations} k=${k} />`}</div></div>`}</section>`;
-}
-
-export function code({ run, shown: { at, n, k, body: { length, base }, one } }) {
-  return `${codeOfModel(run, 'from heedful.inside.look.positions import positions')}found = positions(model.loaded, ${length}, base=${base ?? 'None'})[${at}]\nfound.sheets[${n}].numbers, found.similarity\n`
-    + `${one?.rotations ? `found.rotations.matrices(${k}), found.rotations.errors[${k}]\n` : ''}`;
-}
-
-export function csv({ shown: { one, n } }) {
-  return one?.tables[n].numbers ?? [[words.noTable]];
 }

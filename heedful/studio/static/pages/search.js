@@ -1,14 +1,16 @@
 /** Search: which heads follow a pattern over many texts, and in which texts most. */
 import { html } from '../html.js';
 import { intOf } from '../state.js';
+import { words } from '../words.js';
 import { text } from '../words/search.js';
-import { codeOf, csvOf, Field, needsHeads, Rows, textsOf, useMeasure } from '../measure.js';
+import { Field, Rows, textsOf, useMeasure } from '../measure.js';
 import { Note, Pick } from '../views/controls.js';
 
 export const said = text;
-export const applies = needsHeads;
-export const code = codeOf;
-export const csv = csvOf;
+
+export function applies(run, about) {
+  return about.kinds.length ? '' : words.noAttention(about.architecture);
+}
 
 export function render({ view }) {
   const { state, set, go, about } = view;

@@ -4,7 +4,7 @@ import { json, url, useAnswer } from '../api.js';
 import { intOf, listOf, spell } from '../state.js';
 import { words } from '../words.js';
 import { text } from '../words/step.js';
-import { chosenHead, codeOfTrace } from '../reading.js';
+import { chosenHead } from '../reading.js';
 import { colorBy, css, topOf } from '../paint.js';
 import { MANY, STATIONS, keysOf, products } from '../stations.js';
 import { Chips } from '../views/chips.js';
@@ -41,7 +41,6 @@ function Rail({ steps, chosenKey, station, onStation }) {
       <span class="rail-name"><b>${i + 1}</b> ${name}</span><${Mini} values=${pictures[i]} kind=${i === 6 ? 'weight' : 'signed'} /></button></li>`)}</ol>`;
 }
 
-
 /** The same query without edits, to stand behind the edited one. */
 function useBefore({ state, run, trace }, query) {
   const body = { run: run.id, text: trace.text, edits: [], ...(state.target && { target: state.target }) };
@@ -58,11 +57,10 @@ function Controls({ view, at, kind }) {
   const edits = listOf(state.edits);
   const factor = Number(edits.find((one) => one.startsWith(own))?.slice(own.length) ?? 1);
   const scale = (x) => set({ edits: [...edits.filter((one) => !one.startsWith(own)), ...(x === 1 ? [] : [own + x])].join() }, true);
-  const numbers = (n) => [...Array(n).keys()].map((i) => [String(i + 1), String(i + 1)]);
   return html`<aside class="controls">
     <${Kinds} trace=${trace} which=${at.which} onChange=${(which) => set({ head: spell(chosenHead({}, trace, which)), query: '', key: '' })} />
-    <div class="pair">${[['layer', kind.layers], ['head', kind.heads]].map(([name, n]) => html`<${Pick} key=${name} label=${text[name]} value=${String(at[name])}
-      options=${numbers(n)} onChange=${(to) => set({ head: spell({ ...at, [name]: to }) })} />`)}</div>
+    <div class="pair">${[['layer', kind.layers], ['head', kind.heads]].map(([name, n]) => html`<${Pick} key=${name} label=${text[name]} value=${at[name]}
+      options=${Array.from({ length: n }, (_, i) => i + 1)} onChange=${(to) => set({ head: spell({ ...at, [name]: to }) })} />`)}</div>
     <${Choice} label=${text.components} value=${state.all || ''} options=${[['', words.first(FIRST)], ['1', words.all('')]]}
       onChange=${(value) => set({ all: value }, true)} />
     ${run.kind !== 'recorded' && html`<div data-from=${text.factorAbout}><${Slider} label=${text.factor} value=${factor} low=${0} high=${4} step=${0.25} onChange=${scale} /></div>`}
@@ -86,20 +84,20 @@ export function render({ view }) {
   const best = fits ? steps.weights.indexOf(Math.max(...steps.weights)) : 0;
   const chosenKey = intOf(state.key, 1, kind.across.length, best + 1) - 1;
   const component = fits && state.component ? intOf(state.component, 1, steps.q.length, 1) - 1 : null;
-  const move = (i) => set({ step: String(Math.min(STATIONS.length, Math.max(1, i + 1))) });
+  const move = (i) => set({ step: Math.min(STATIONS.length, Math.max(1, i + 1)) });
   useKeys((event) => event.key === ' ' && event.target.tagName !== 'BUTTON' && (move((station + 1) % STATIONS.length), true));
-  Object.assign(shown, { steps: fits ? steps : null, at, query });
+  Object.assign(shown, { steps: fits ? steps : null, code: steps?.code });
   if (!fits) return html`<${Waiting} error=${answer.error} />`;
   const Station = STATIONS[station];
   const [, name, formula, sentence] = text.stations[station];
   const shownKeys = keysOf(steps, state.keys === '1');
   const props = { steps, before: before?.keys.length === steps.keys.length ? before : null, trace, all, chosenKey, component, shownKeys,
-    onKey: (j) => set({ key: String(j + 1) }, true), onComponent: (i) => set({ component: String(i + 1) }, true) };
+    onKey: (j) => set({ key: j + 1 }, true), onComponent: (i) => set({ component: i + 1 }, true) };
   return html`<${Controls} view=${view} at=${at} kind=${kind} />
     <section class="picture step">
       <div class="picker"><span class="label">${text.query}</span><${Chips} label=${text.query}
         items=${kind.down.map((word, i) => ({ text: word, on: i + 1 === query, from: `${text.query} ${i + 1}` }))}
-        onPick=${(i) => set({ query: String(i + 1), key: '' })} /></div>
+        onPick=${(i) => set({ query: i + 1, key: '' })} /></div>
       <${Rail} steps=${steps} chosenKey=${chosenKey} station=${station} onStation=${move} />
       <div class="station">
         <header><div><h2>${station + 1}. ${name}</h2><${Formula}>${formula}<//></div>
@@ -110,18 +108,6 @@ export function render({ view }) {
         <div class="numbers" key=${station}><${Station} ...${props} /></div>
       </div>
     </section>`;
-}
-
-export function code(view) {
-  const { at, query } = view.shown;
-  return `${codeOfTrace(view)}
-steps = trace.steps("${at.which}", ${at.layer}, ${at.head}, ${query})
-steps.scores_S, steps.scaled_S, steps.masked_S, steps.weights_S
-steps.weighted_SL, steps.output_L
-
-sublayer = trace.sublayer("${at.which}", ${at.layer})
-sublayer.x_TD[${query - 1}], sublayer.heads_TX[${query - 1}], sublayer.out_TD[${query - 1}], sublayer.sum_TD[${query - 1}]
-`;
 }
 
 export function csv({ shown: { steps } }) {

@@ -1,10 +1,9 @@
 /** Tokenizer: a text in pieces, how they came about, and a second tokenizer beside it. */
 import { html } from '../html.js';
-import { json, useAnswer } from '../api.js';
+import { json, useAnswer, useJson } from '../api.js';
 import { intOf } from '../state.js';
 import { words } from '../words.js';
 import { text } from '../words/tokenizer.js';
-import { codeOfModel, literal } from '../reading.js';
 import { Chips } from '../views/chips.js';
 import { Flag, Note, Pick, Slider } from '../views/controls.js';
 
@@ -37,9 +36,9 @@ export function render({ view }) {
   const target = state.side === '1';
   const bodies = [{ run: run.id, text: typed, target }, ...(state.other ? [{ run: state.other, text: typed }] : [])];
   const answer = useAnswer((signal) => Promise.all(bodies.map((body) => json('/api/tokenize', { body, signal }))), [JSON.stringify(bodies)]);
-  const held = useAnswer(state.data ? (signal) => json('/api/token_statistics', { body: { run: run.id, target }, signal }) : null, [state.data, run.id, target]);
+  const held = useJson('/api/token_statistics', state.data && { run: run.id, target });
   const found = answer.value ?? [];
-  Object.assign(shown, { found, typed, target });
+  Object.assign(shown, { found, code: found[0]?.code });
   const names = runs.filter((one) => one.has_model).map((one) => [one.id, one.name]);
   return html`<aside class="controls">
     ${about.tokenizers > 1 && html`<${Flag} name="side" label=${text.side} view=${view} />`}
@@ -47,12 +46,8 @@ export function render({ view }) {
     <${Flag} name="data" label=${text.statistics} view=${view} /></aside>
   <section class="picture"><${Note} error=${answer.error || held.error} busy=${(answer.busy || held.busy) && words.loading} />
     ${found.map((one, i) => html`<${Spelled} key=${i} name=${names.find(([id]) => id === bodies[i]?.run)?.[1]} found=${one} step=${state[`step${i || ''}`]}
-      onStep=${(n) => set({ [`step${i || ''}`]: String(n) }, true)} />`)}
+      onStep=${(n) => set({ [`step${i || ''}`]: n }, true)} />`)}
     ${held.value && html`<pre tabindex="0">${held.value.summary}</pre>`}</section>`;
-}
-
-export function code({ run, shown: { typed, target } }) {
-  return `${codeOfModel(run, 'from heedful.inside.spelling import spell')}print(spell(model.${target ? 'target_' : ''}tokenizer, ${literal(typed)}).as_text(merges=True))\n`;
 }
 
 export function csv({ shown }) {

@@ -1,12 +1,11 @@
 /** Training: the curves of runs as they grow, what their models wrote on the way, and orders for runs that train. */
 import { hooks, html } from '../html.js';
 import { events, json, keepJson, keptJson, recorded, sentence, url, useAnswer } from '../api.js';
-import { intOf, listOf } from '../state.js';
+import { flipped, intOf, listOf } from '../state.js';
 import { count, num, words } from '../words.js';
 import { text } from '../words/training.js';
 import { trainDemo } from '../frame.js';
 import { Rows } from '../measure.js';
-import { literal } from '../reading.js';
 import { Choice, Flag, Note, Slider, Toggle } from '../views/controls.js';
 import { Curve } from '../views/curve.js';
 import { Table } from '../views/table.js';
@@ -59,7 +58,7 @@ function Samples({ run, state, set }) {
   const found = value?.rows ?? [];
   const at = state.at ? Math.max(0, found.findIndex((row) => String(row.step) === state.at)) : found.length - 1;
   return html`<section class="samples"><h2>${text.samples(run.name)}</h2>${found[at] ? html`
-      <${Slider} label=${text.step} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: String(found[i].step) }, true)} />
+      <${Slider} label=${text.step} value=${at} low=${0} high=${found.length - 1} format=${(i) => count(found[i].step)} onChange=${(i) => set({ at: found[i].step }, true)} />
       <${Rows} label=${text.from} rows=${found[at].samples} from=${text.from} />`
     : html`<${Note} error=${error}>${text.noSamples}<//>`}
     <p class="label">${checkpoints.length > 0 && text.saved(checkpoints.map(count).join(', '))} ${step > 0 && status !== 'running' && text.ended(status, count(step))}</p></section>`;
@@ -95,10 +94,10 @@ export function render({ view }) {
   const send = (order) => json(`/api/runs/${last.id}/${order}`, { method: 'POST', body: {} }).then(({ pid }) => tell([text.told(pid)]), (e) => tell([sentence(e)]));
   const cells = (run) => [run.name, run.task, run.status === 'running' ? html`<b>${text.live}</b>` : run.status ?? '–',
     run.last.step ? count(run.last.step) : '–', num(run.last.loss, 4), num(run.best?.loss, 4)];
-  const flip = ({ id }) => set({ chosen: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join() || '-' });
+  const flip = ({ id }) => set({ chosen: flipped(ids, id) || '-' });
   return html`<aside class="controls">
-    <${Choice} label=${text.x} value=${by} options=${axes.map((key) => [key, key])} onChange=${(key) => set({ by: key, zoom: '' })} />
-    <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: String(Math.round(100 * x)) }, true)} />
+    <${Choice} label=${text.x} value=${by} options=${axes} onChange=${(key) => set({ by: key, zoom: '' })} />
+    <${Slider} label=${text.smooth} value=${smooth} low=${0} high=${0.99} step=${0.01} onChange=${(x) => set({ smooth: Math.round(100 * x) }, true)} />
     <${Flag} name="log" label=${text.log} view=${view} />
     <${Toggle} label=${text.latest} on=${!state.still} onChange=${(on) => set({ still: on ? '' : '1', at: '' })} />
     ${shows && html`<div role="status">${text.states[job.state] ?? job.state}<pre>${job.state !== 'done' && job.lines.join('\n')}</pre></div>`}
@@ -118,7 +117,7 @@ export function render({ view }) {
 }
 
 export function code({ shown }) {
-  return `import json\n\nfor run in [${shown.chosen.map((run) => literal(run.folder)).join(', ')}]:\n    for row in map(json.loads, open(f"{run}/metrics.jsonl")):\n        print(run, row)\n`;
+  return `import json\n\nfor run in [${shown.chosen.map((run) => JSON.stringify(run.folder))}]:\n    for row in map(json.loads, open(f"{run}/metrics.jsonl")):\n        print(run, row)\n`;
 }
 
 export function csv({ shown }) {

@@ -1,6 +1,6 @@
 /** Write: what a model writes, fills in or labels; what else it could have written; where the words come from. */
 import { hooks, html, useTheme } from '../html.js';
-import { json, useAnswer } from '../api.js';
+import { useJson } from '../api.js';
 import { useStream } from '../job.js';
 import { intOf, listOf } from '../state.js';
 import { num, words } from '../words.js';
@@ -63,7 +63,7 @@ function useAlignment({ state, run, about }, given, target) {
   const body = { run: run.id, text: given, target, edits: listOf(state.edits), which: 'cross', by: state.by || 'weight',
     row: state.reads ? 'input' : 'prediction', layer, head, mean: layer && !head ? 1 : 0 };
   const wanted = target && about.pair && about.kinds.includes('cross');
-  return useAnswer(wanted ? (signal) => json('/api/align', { body, signal }) : null, [JSON.stringify(body), wanted]);
+  return useJson('/api/align', wanted && body);
 }
 
 function AlignmentControls({ view, found: { by, layers, heads: count } }) {
@@ -94,7 +94,7 @@ function Alignment({ view, found }) {
   return html`<p class="label">${where}${!state.aligner && `: ${found.best.by}`}
       ${found.error_rate !== null && html`; ${text.rate} <${Num} value=${found.error_rate} from=${text.rateIs} />`}</p>
     <div class="align"><${Ribbons} ...${both} weights=${data[0]} threshold=${optionsOf(['least'], view).least} row=${row} from=${say} />
-    <${HeatMap} ...${both} layers=${data} rows=${down.length} cols=${across.length} say=${say} side=${34} scale=${by === 'weight' ? 'linear' : 'row'}
+    <${HeatMap} ...${both} layers=${data} say=${say} side=${34} scale=${by === 'weight' ? 'linear' : 'row'}
       kind=${by === 'gradient' ? 'signed' : 'weight'} cell=${row === null || row >= down.length ? undefined : [row, c]}
       onCell=${(...at) => set({ cell: at.map((n) => n + 1).join('.') }, true)} /></div>`;
 }
@@ -128,7 +128,7 @@ function Guesser({ view, given }) {
   const { state, set, run, about, shown } = view;
   const fills = about.can.includes('fill');
   const parts = about.reads === 'texts' ? given.split(/\s+/) : [];
-  const ask = (said) => useAnswer(said ? (signal) => json('/api/guess', { body: { run: run.id, text: said }, signal }) : null, [said]);
+  const ask = (said) => useJson('/api/guess', said && { run: run.id, text: said });
   const [answer, ghost] = [ask(given), ask(!fills && state.before)];
   const before = Object.fromEntries(ghost.value?.guesses[0] ?? []);
   const change = (i) => set({ text: parts.map((part, n) => (n === i ? fills && MASK : part)).filter(Boolean).join(' '), before: given });

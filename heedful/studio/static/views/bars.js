@@ -2,7 +2,7 @@
 import { html } from '../html.js';
 import { num } from '../words.js';
 
-/** `items`: {name, value, low, high, from, ghost, text}; low and high are an interval, ghost is a dashed frame. */
+/** `items`: {name, value, low, high, from, ghost, text, dots}; low and high are an interval, ghost is a dashed frame; dots: {left, from, on}. */
 export function Bars({ items, top, signed, label, onPick, chosen }) {
   const size = (x) => (Number.isFinite(x) ? Math.abs(x) : 0);
   const ends = items.flatMap((one) => [one.value, one.low, one.high, one.ghost]);
@@ -16,6 +16,7 @@ export function Bars({ items, top, signed, label, onPick, chosen }) {
           ${one.ghost !== undefined && html`<i class="ghost" style=${span(0, Math.max(-most, Math.min(most, one.ghost)))} />`}
           ${Number.isFinite(one.value) && html`<i class=${one.value < 0 ? 'bar minus' : 'bar'} style=${span(0, one.value)} />`}
           ${one.low !== undefined && html`<i class="interval" style=${span(one.low, one.high)} />`}
+          ${one.dots?.map(({ left, from, on }) => html`<i class=${on ? 'dot on' : 'dot'} style=${{ left }} data-from=${from} />`)}
         </span>
         <span class="bar-value">${one.text ?? num(one.value)}</span>`;
       const kinds = `bar-row${i === chosen ? ' on' : ''}`;

@@ -2,13 +2,18 @@
 import { html, hooks } from '../html.js';
 import { num, words } from '../words.js';
 
-/** One of a few, as radio buttons in a row. `options`: [value, name, where it comes from]. */
+/** Options: [value, name, where it comes from], or a value that is its name. */
+function named(options) {
+  return options.map((one) => (Array.isArray(one) ? one : [one, one]));
+}
+
+/** One of a few, as radio buttons in a row. */
 export function Choice({ label, value, options, onChange }) {
   const name = hooks.useId();
   return html`<fieldset class="choice">
     <legend>${label}</legend>
     <div class="segments">
-      ${options.map(([key, text, from]) => html`<label class=${key === value ? 'on' : ''} data-from=${from} key=${key}>
+      ${named(options).map(([key, text, from]) => html`<label class=${key === value ? 'on' : ''} data-from=${from} key=${key}>
         <input type="radio" name=${name} value=${key} checked=${key === value} onChange=${() => onChange(key)} /><span>${text}</span></label>`)}
     </div>
   </fieldset>`;
@@ -32,12 +37,12 @@ export function Kinds({ trace, which, onChange }) {
   return html`<${Choice} label=${words.attention} value=${which} options=${Object.keys(trace.kinds).map((one) => [one, words.tabs[one]])} onChange=${onChange} />`;
 }
 
-/** One of many, as a list. `options`: [value, name]. */
+/** One of many, as a list. */
 export function Pick({ label, value, options, onChange }) {
   return html`<label class="pick">
     <span>${label}</span>
     <select value=${value} onChange=${(e) => onChange(e.target.value)}>
-      ${options.map(([key, text]) => html`<option value=${key} selected=${key === value} key=${key}>${text}</option>`)}
+      ${named(options).map(([key, text]) => html`<option value=${key} selected=${key === value} key=${key}>${text}</option>`)}
     </select>
   </label>`;
 }

@@ -117,13 +117,14 @@ export function zoomed(view, factor, [r, c], rows, cols) {
 }
 
 /**
- * `layers`: one matrix or several over each other, [rows, cols] each; `allowed` is 0 where a cell is crossed out. `scale`: linear,
+ * `layers`: one matrix or several over each other, [down, across] each; `allowed` is 0 where a cell is crossed out. `scale`: linear,
  * root or row; `kind`: weight or signed; `side` and `tall` bound a cell; `tokens` stand in cells, bold where strong(i).
  * `cell` is chosen, and `view` {r0, r1, c0, c1} is shown. say(r, c), onCell(r, c), onOpen(r, c), onRow(r or null), onView(view or null).
  */
 export function HeatMap(props) {
-  const { layers, rows, cols, down, across, label, scale = 'linear', kind = 'weight', allowed, say } = props;
+  const { layers, down, across, label, scale = 'linear', kind = 'weight', allowed, say } = props;
   const { cell, side, tall, onCell, onOpen, onView, tokens, strong } = props;
+  const [rows, cols] = [down.length, across.length];
   const whole = { r0: 0, r1: rows, c0: 0, c1: cols };
   const view = props.view && props.view.r1 <= rows && props.view.c1 <= cols ? props.view : whole;
   const frame = hooks.useRef(null);
@@ -240,8 +241,8 @@ export function HeatMap(props) {
 }
 
 /** The scale of the colors, as a strip from its least to its most. */
-export function Legend({ scale, kind = 'weight', theme, top = 1 }) {
-  const table = ramp(kind, theme);
+export function Legend({ scale, kind = 'weight', top = 1 }) {
+  const table = ramp(kind, useTheme());
   const stops = [...Array(32).keys()].map((n) => html`<rect key=${n} x=${n * 5} y="0" width="5.3" height="10"
     fill=${css(at(table, Math.round(255 * (scale === 'root' ? Math.sqrt(n / 31) : n / 31))))} />`);
   const [low, high] = kind === 'signed' ? [`−${top}`, `+${top}`] : ['0', scale === 'row' ? 'largest of row' : `${top}`];

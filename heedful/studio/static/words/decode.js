@@ -5,7 +5,7 @@ export const text = {
   lecture: 'Beam search: keep the B best prefixes at every step.',
   nothing: (can) => `This model can ${can}: it searches for no text.`,
   stopping: 'Stopping',
-  rules: [['heuristic', 'heuristic'], ['first_B', 'first B'], ['exact', 'exact']],
+  rules: ['heuristic', ['first_B', 'first B'], 'exact'],
   step: 'Step',
   play: 'Play',
   pause: 'Pause',

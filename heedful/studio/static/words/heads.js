@@ -26,7 +26,7 @@ export const text = {
   zoomIn: 'Zoom in',
   zoomOut: 'Zoom out',
   whole: 'Whole map',
-  rows: { cross: 'rows: target, columns: source', self: 'rows: queries, columns: keys', encoder: 'rows: queries, columns: keys' },
+  rows: (cross) => (cross ? 'rows: target, columns: source' : 'rows: queries, columns: keys'),
   overPicture: (word) => `The row of “${word}” over the picture. The strongest color is the largest weight of the row.`,
   overlay: (names) => `overlay of ${names}`,
   columns: {

@@ -1,7 +1,6 @@
 /** The texts that Ablate, Compare and Search share. */
 
 export const shared = {
-  needsModel: 'Measuring needs a model. Train the demo, or start the studio with a run.',
   again: 'Measure again',
   stop: 'Stop',
   source: 'Texts',

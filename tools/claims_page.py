@@ -1,0 +1,91 @@
+"""Write docs/claims.md and its figures from the reports of `heedful lab all --standard`.
+
+    python tools/claims_page.py             from runs/lab
+    python tools/claims_page.py FOLDER      from another --run folder
+
+The page has every claim with its verdict, what it means, what would change it, and its figure. Claims are in
+the order of their letters. A claim without a report of a standard run is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from heedful.lab.claim import claim_files
+
+DOCS = Path(__file__).parents[1] / "docs"
+FIGURES = "claims"  # a folder beside the page
+START = """# Claims
+
+Every claim below is an experiment of [`heedful lab`](lab.md). The verdicts are those of `heedful lab all
+--standard`: two processes of one thread each on a machine with two cores, torch {torch}. Predictions and
+margins were set with pilot runs. Where a part was changed after a first run, the file of the claim says so:
+alignment, cost, residuals, concatenation.
+
+| | claim | the lecture says | lectures | verdict |
+|---|---|---|---|---|
+"""
+
+
+def main(folder: Path) -> None:
+    reports = [read(folder / name) for name in claim_files()]
+    (DOCS / FIGURES).mkdir(exist_ok=True)
+    for report in reports:
+        shutil.copyfile(folder / report["name"] / "figure.svg", DOCS / FIGURES / f"{report['name']}.svg")
+    import torch
+
+    rows = "\n".join(map(row, reports))
+    text = (
+        START.format(torch=torch.__version__.partition("+")[0])
+        + rows
+        + "\n\n"
+        + "\n".join(map(section, reports))
+    )
+    (DOCS / "claims.md").write_text(text, encoding="utf-8")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    path = folder / "report.json"
+    if not path.is_file():
+        sys.exit(f"{path} is missing: heedful lab run {folder.name} --standard --run {folder.parent}")
+    report = json.loads(path.read_text(encoding="utf-8"))
+    if report["size"] != "standard":
+        sys.exit(f"{path} is of size {report['size']}: run it with --standard")
+    return report
+
+
+def row(report: dict[str, Any]) -> str:
+    name = report["name"]
+    link = f"[{name}](#{report['letter']}-{name}-{report['verdict']})"
+    return f"| {report['letter']} | {link} | {report['says']} | {report['lecture']} | {report['verdict']} |"
+
+
+def section(report: dict[str, Any]) -> str:
+    """A claim: what was asked, what was found, its parts, and the figure."""
+    expected = "" if report["as_expected"] else " This is not the verdict that was predicted."
+    parts = "\n".join(f"| {one['says']} | {one['why']} | {one['verdict']} |" for one in report["parts"])
+    return f"""## {report["letter"]} {report["name"]}: {report["verdict"]}
+
+**The lecture says** ({report["lecture"]}): {report["says"]}
+
+**Prediction.** {report["predicts"]}
+
+**Verdict: {report["verdict"]}.** {report["summary"]}{expected}
+
+![The figure of claim {report["letter"]}, {report["name"]}]({FIGURES}/{report["name"]}.svg)
+
+| statement | measured | verdict |
+|---|---|---|
+{parts}
+
+{report["date"]}, {report["trials"]} measurements, {report["seconds"]:,.0f} s of processor time:
+`{report["command"]}`.
+"""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs/lab"))
