@@ -4,8 +4,8 @@ Every variant is trained with every seed, on the same data, tokenizer and order.
 its interval, parameters, FLOPs, time and memory; differences within noise are "not distinguishable". A
 variant is a name and what differs from the others: settings (as in --set of heedful train) or the folder of
 a run whose settings it takes. A name alone is the base. history is a built-in comparison on the phrasebook,
-from the RNN to the Transformer with each position encoding. With train.learning_rate=1e-3,3e-3 each variant
-tries both learning rates on held-out data and uses the better one.
+from the RNN to the Transformer with each notion of position that the lectures show. With
+train.learning_rate=1e-3,3e-3 each variant tries both learning rates on held-out data and uses the better one.
 
 The folder holds compare.json, records.jsonl, rates.jsonl, table.csv, trials.csv, plot.svg, and every model in
 runs/. Ctrl-C saves and stops; the same command continues and repeats nothing. More seeds or variants can be
@@ -68,6 +68,7 @@ class CompareOptions(DataOptions):
             "choose",
             "parse",
             "summarize",
+            "instruct",
             "image-classify",
             "caption",
         ],
@@ -322,6 +323,7 @@ SCORES = {
     "choose": ("accuracy", "loss"),
     "parse": ("uas", "las", "loss"),
     "summarize": ("rougeL", "rouge1", "rouge2", "exact", "facts", "loss"),
+    "instruct": ("exact", "reward", "loss"),
     "image-classify": ("accuracy", "macro_f1", "loss"),
     "caption": ("exact", "bleu", "loss"),
 }

@@ -6,8 +6,9 @@ perplexity. lm: loss, perplexity and bits per byte; with --text, the same of any
 mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels and of
 each; tag: the same of words. span: exact match and F1 as SQuAD has them. choose: accuracy. parse: words that
 hang where they should (UAS), with the right relation (LAS). summarize: ROUGE-1, -2 and -L, loss and
-perplexity. image-classify: as classify. caption: exact match (of shapes, by what a caption says), BLEU and
-loss. Shares come with their 95 % interval. The run is not changed.
+perplexity. instruct: exact match and loss, and the judge's reward of the corpus instructions.
+image-classify: as classify. caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares
+come with their 95 % interval. The run is not changed.
 
 Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
 heedful evaluate runs/translate --source test.en --target test.de --output test.out;
@@ -65,7 +66,7 @@ class EvaluateOptions:
         Literal["valid", "test", "combinations", "long"] | None, arg("valid|test|combinations|long", "valid")
     ] = None
     """Which held-out part of a built-in corpus: phrasebook has all of these, facts all but combinations,
-    pylib valid, stories and shapes valid and test."""
+    instructions all but long, pylib valid, stories and shapes valid and test."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
     """translate: sentences to read, one a line, plain or gzip."""
@@ -86,7 +87,7 @@ class EvaluateOptions:
     data: Annotated[str | None, arg("FILE", "none")] = None
     """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries;
     with the columns of the training file. tag, parse: a treebank, CoNLL-U. span: questions; choose: texts
-    with choices."""
+    with choices. instruct: conversations."""
 
     images: Annotated[str | None, arg("FOLDER", "none")] = None
     """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is
@@ -97,7 +98,7 @@ class EvaluateOptions:
 
     output: Annotated[str | None, arg("FILE", "none")] = None
     """translate, summarize, caption, span: write the answers here, line by line as the source has them; a
-    file that is not there yet."""
+    file that is not there yet. instruct: a line for each response."""
 
     beam: Annotated[int | None, decoding_arg("beam", "4", SEARCHING)] = None
 
@@ -160,7 +161,7 @@ def evaluate(given: EvaluateOptions) -> None:
     if given.json:
         print(json.dumps(described | as_json(source, measured), indent=2))
     else:
-        parts = figures(measured), labels(measured), signatures(measured)
+        parts = figures(measured), labels(measured), kinds(measured), signatures(measured)
         print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
 
 
@@ -487,3 +488,13 @@ def labels(measured: Measured) -> list[str]:
     if len(found) > MOST_LABELS:
         lines.append(f"  and {len(found) - MOST_LABELS} more: --json has all")
     return lines
+
+
+def kinds(measured: Measured) -> list[str]:
+    """A line for each kind of example, where there are kinds."""
+    found = measured.details.get("kinds", {})
+    if not found:
+        return []
+    lines = ["", "  kind       exact match  reward    rows"]
+    shares = {kind: f"{s['exact']:>11.1%}  {s['reward']:.4f}  {s['count']:>6,}" for kind, s in found.items()}
+    return [*lines, *(f"  {kind:<9}  {share}" for kind, share in shares.items())]

@@ -12,7 +12,9 @@ heedful train translate --source a.en --target a.de --valid-source b.en --valid-
 heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
 heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm;
 heedful train parse --data en-train.conllu --valid-data en-dev.conllu;
-heedful train summarize --corpus facts --size tiny; heedful train image-classify --images photos/;
+heedful train summarize --corpus facts --size tiny; heedful train instruct --corpus instructions --size tiny;
+heedful train instruct --data chats.jsonl --valid-data held-out.jsonl --from ./gpt2 --tune lora;
+heedful train image-classify --images photos/;
 heedful train caption --corpus shapes --size tiny
 """
 

@@ -75,7 +75,7 @@ def texts(tmp_path) -> dict[str, str]:
         (tmp_path / name).write_text("".join(map(treebank, part)))
     for name, part in {"a.jsonl": lines[:100], "v.jsonl": lines[100:]}.items():
         (tmp_path / name).write_text("".join(map(article, part)))
-    for name, make in {"asked": question, "chosen": choice}.items():
+    for name, make in {"asked": question, "chosen": choice, "said": conversation}.items():
         for start, part in {"a": lines[:100], "v": lines[100:]}.items():
             (tmp_path / f"{start}.{name}").write_text("".join(map(make, part)))
     write_pictures(tmp_path / "images")
@@ -117,6 +117,15 @@ def choice(line: str) -> str:
     place = 1 if len(words) == 3 else 0
     said[0], said[place] = said[place], said[0]
     return json.dumps({"context": line, "choices": said, "answer": place}) + "\n"
+
+
+def conversation(line: str) -> str:
+    """A line is said back in capitals; a long one in two turns, the second of which says its first word."""
+    words = line.split()
+    if len(words) < 5:
+        return json.dumps({"prompt": line, "response": line.upper()}) + "\n"
+    said = [("user", line), ("assistant", line.upper()), ("user", "first"), ("assistant", words[0])]
+    return json.dumps({"messages": [{"role": role, "content": text} for role, text in said]}) + "\n"
 
 
 def article(line: str) -> str:
@@ -184,6 +193,13 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.valid_table": texts["v.chosen"],
             "data.tokenizer": "word",
             "model.context": 24,
+        },
+        "instruct": {
+            "data.table": texts["a.said"],
+            "data.valid_table": texts["v.said"],
+            "data.tokenizer": "word",
+            "data.max_response_length": 9,
+            "model.context": 32,
         },
         "image-classify": {
             "data.images": texts["images"],

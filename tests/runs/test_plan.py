@@ -1,5 +1,6 @@
 """What a run reports before its first step and after its last: its cost, its scores, what to do next."""
 
+import io
 import os
 import re
 import shlex
@@ -235,6 +236,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "parse": "uas",
         "image-classify": "accuracy",
         "caption": "exact",
+        "instruct": "exact",
     }.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
@@ -250,6 +252,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "caption": ["caption", "look"],
         "text-to-image-codes": ["look", "train"],
         "elmo": ["train", "train"],
+        "instruct": ["chat", "generate"],
         "span": ["answer"],
     }.get(task, [task])
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]
@@ -261,6 +264,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         except SystemExit as stop:  # after printing help
             assert not stop.code and "--help" in args
     for line in [line for line in commands[:3] if " train " not in line]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n")))
         assert cli.main(shlex.split(line)[1:]) == 0, line
     capsys.readouterr()
 

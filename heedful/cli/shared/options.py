@@ -30,7 +30,8 @@ class DataOptions:
 
     corpus: Annotated[str | None, arg("NAME", "none")] = None
     """A built-in corpus: phrasebook (translate, classify, lm, mlm, tag, parse), stories (lm, mlm), pylib (lm,
-    mlm), facts (summarize, span, choose), shapes (image-classify, caption, text-to-image)."""
+    mlm), facts (summarize, span, choose), instructions (instruct), shapes (image-classify, caption,
+    text-to-image)."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
     """Sentences to read, one a line, plain or gzip."""
@@ -53,7 +54,7 @@ class DataOptions:
     columns. tag, parse: a treebank, CoNLL-U. summarize: JSON objects with article and summary, and a title
     if there is one. span: question, context and answers, a list of {"text", "start"}; in a table, question,
     context, answer and start. choose: JSON objects with context, choices (a list) and answer (which is
-    right, from 0)."""
+    right, from 0). instruct: prompt and response, or JSON objects with messages."""
 
     valid_data: Annotated[str | None, arg("FILE", "none")] = None
     """Held-out rows to judge by."""

@@ -25,6 +25,7 @@ from ...tasks import (
     classify_data,
     elmo,
     image_classify,
+    instruct,
     lm,
     lm_data,
     mlm,
@@ -170,6 +171,7 @@ HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]]
     "span": lambda p, asked: span.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "choose": lambda p, asked: choose.held_out_loss(p.model, asked, ROWS),
     "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
+    "instruct": lambda p, asked: instruct.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
     "caption": lambda p, asked: caption.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
 }

@@ -1,0 +1,72 @@
+"""Conversations to learn from: JSON lines, an object for each, or a table of prompts and responses.
+
+    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
+    {"prompt": "...", "response": "..."}
+
+A table is tab-separated under a header: prompt, response. Every message of the assistant is a response, which
+is learned after all that was said before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..files import short
+from .questions import fault_in_text, read_objects
+from .report import Fault, Report
+from .tables import is_json, read_table
+
+USER, ASSISTANT = "user", "assistant"
+ROLES = ("system", USER, ASSISTANT)
+MESSAGES = "messages"
+
+Messages = tuple[tuple[str, str], ...]  # (role, what was said), one after the other
+
+
+def read_conversations(
+    path: str | Path, prompt: str = "prompt", response: str = "response", report: Report | None = None
+) -> Iterator[Messages]:
+    """The good conversations of a file. prompt, response: the names of these two columns."""
+    report = report or Report()
+    if not is_json(path):
+        rows = read_table(path, [prompt, response], report=report)
+        yield from (((USER, asked), (ASSISTANT, said)) for asked, said in rows)
+        return
+
+    def read(found: dict[str, Any]) -> Messages | Fault:
+        return messages_in(found[MESSAGES]) if MESSAGES in found else pair_in(found, prompt, response)
+
+    yield from read_objects(path, read, (), report)
+
+
+def pair_in(found: dict[str, Any], prompt: str, response: str) -> Messages | Fault:
+    """A prompt and its response."""
+    for name in (prompt, response):
+        if name not in found:
+            return Fault("without a response", f'there is neither "{MESSAGES}" nor "{name}"')
+        if fault := fault_in_text(found[name], name):
+            return fault
+    return (USER, found[prompt]), (ASSISTANT, found[response])
+
+
+def messages_in(said: Any) -> Messages | Fault:
+    """Messages of which one at least is a response to another."""
+    if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
+        return Fault(
+            "of a wrong type", f'"{MESSAGES}" is {short(said)}, where a list of messages is expected'
+        )
+    found = []
+    for message in said:
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            return Fault(
+                "with a wrong role", f'"role" is {short(role)}, where {", ".join(ROLES)} are expected'
+            )
+        if fault := fault_in_text(content, "content"):
+            return fault
+        found.append((role, content))
+    if not any(role == ASSISTANT for role, _ in found[1:]):
+        return Fault("without a response", f"no message of the {ASSISTANT} follows another")
+    return tuple(found)
