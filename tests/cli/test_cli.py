@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -32,6 +33,21 @@ def stub(monkeypatch):
         monkeypatch.setattr(info_command, "info", function)
 
     return replace
+
+
+# Processes
+
+
+@pytest.mark.parametrize(("world", "torn_down"), [("1", True), ("2", False)])
+def test_one_of_several_processes_ends_without_tearing_the_interpreter_down(world, torn_down):
+    """Threads of torch's network may outlive their group, and abort the interpreter at its end."""
+    code = "import atexit; atexit.register(print, 'torn down'); from heedful.cli.main import entry; entry()"
+    run = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(
+        run, capture_output=True, text=True, env=os.environ | {"WORLD_SIZE": world}, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"heedful {heedful.__version__}", *["torn down"] * torn_down]
 
 
 # Help

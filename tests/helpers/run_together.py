@@ -143,4 +143,4 @@ def slowly(*args: str) -> int:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(slowly(*sys.argv[2:]) if sys.argv[1] == "slowly" else follow_plan(*sys.argv[1:]))
+    cli.end(slowly(*sys.argv[2:]) if sys.argv[1] == "slowly" else follow_plan(*sys.argv[1:]))
