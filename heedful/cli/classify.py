@@ -3,6 +3,7 @@
 Prints the most likely label of each line. --json has the probability of every label. A model whose labels do
 not exclude each other prints every label with its probability. A model with one output, such as a reranker or
 a regression, prints a number. If the model was trained on pairs, separate the two texts of a line by a tab.
+For a run of reward, these are an instruction and a response.
 For an image model, give file names as arguments, or one per line on stdin.
 
 Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;

@@ -69,6 +69,7 @@ class CompareOptions(DataOptions):
             "parse",
             "summarize",
             "instruct",
+            "reward",
             "image-classify",
             "caption",
         ],
@@ -324,6 +325,7 @@ SCORES = {
     "parse": ("uas", "las", "loss"),
     "summarize": ("rougeL", "rouge1", "rouge2", "exact", "facts", "loss"),
     "instruct": ("exact", "reward", "loss"),
+    "reward": ("accuracy", "margin", "loss"),
     "image-classify": ("accuracy", "macro_f1", "loss"),
     "caption": ("exact", "bleu", "loss"),
 }

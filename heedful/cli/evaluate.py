@@ -7,6 +7,7 @@ mlm: the same of the blanks, and how many are filled in right. classify: accurac
 each; tag: the same of words. span: exact match and F1 as SQuAD has them. choose: accuracy. parse: words that
 hang where they should (UAS), with the right relation (LAS). summarize: ROUGE-1, -2 and -L, loss and
 perplexity. instruct: exact match and loss, and the judge's reward of the corpus instructions.
+reward: accuracy, loss and margin of pairs.
 image-classify: as classify. caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares
 come with their 95 % interval. The run is not changed.
 
@@ -38,6 +39,7 @@ from ..tasks.evaluation import SHOWN
 from ..tasks.recipe import changed, parse_settings
 from ..tasks.recipe.settings import Recipe
 from .shared.drawings import evaluate_painter
+from .shared.groups import groups, labels
 from .shared.options import Positional, Repeated, arg, decoding_arg
 from .shared.terminal import check_free, flat, say, track
 
@@ -87,7 +89,7 @@ class EvaluateOptions:
     data: Annotated[str | None, arg("FILE", "none")] = None
     """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries;
     with the columns of the training file. tag, parse: a treebank, CoNLL-U. span: questions; choose: texts
-    with choices. instruct: conversations."""
+    with choices. instruct: conversations. reward: pairs."""
 
     images: Annotated[str | None, arg("FOLDER", "none")] = None
     """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is
@@ -161,7 +163,7 @@ def evaluate(given: EvaluateOptions) -> None:
     if given.json:
         print(json.dumps(described | as_json(source, measured), indent=2))
     else:
-        parts = figures(measured), labels(measured), kinds(measured), signatures(measured)
+        parts = figures(measured), labels(measured), groups(measured), signatures(measured)
         print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
 
 
@@ -430,9 +432,6 @@ def refuse_not_finite(measured: Measured) -> None:
             raise NotFinite(f"{name} is {value}, not a number: heedful doctor says which weights are none")
 
 
-MOST_LABELS = 30  # shown; JSON has all
-
-
 def heading(described: dict[str, Any], source: EvaluationData, measured: Measured) -> str:
     step = "" if described["step"] is None else f", step {described['step']}"
     rounded = f", {described['quantize']}" if "quantize" in described else ""
@@ -473,28 +472,3 @@ def notes_on(name: str, form: str, measured: Measured) -> Iterator[str]:
 def more_told(name: str, here: float, there: float) -> str:
     """What rounding costs in perplexity, as a share of it."""
     return f" ({here / there - 1:+.2%})" if name == "perplexity" and there else ""
-
-
-def labels(measured: Measured) -> list[str]:
-    """A line for each label, where there are labels."""
-    found = measured.details.get("labels", {})
-    if not found:
-        return []
-    width = max(5, *(len(one_line(label)) for label in list(found)[:MOST_LABELS]))
-    lines = ["", f"  {'label':<{width}}  precision  recall      F1    rows"]
-    for label, s in list(found.items())[:MOST_LABELS]:
-        shares = f"{s['precision']:>9.4f}  {s['recall']:.4f}  {s['f1']:.4f}  {s['count']:>6,}"
-        lines.append(f"  {one_line(label):<{width}}  {shares}")
-    if len(found) > MOST_LABELS:
-        lines.append(f"  and {len(found) - MOST_LABELS} more: --json has all")
-    return lines
-
-
-def kinds(measured: Measured) -> list[str]:
-    """A line for each kind of example, where there are kinds."""
-    found = measured.details.get("kinds", {})
-    if not found:
-        return []
-    lines = ["", "  kind       exact match  reward    rows"]
-    shares = {kind: f"{s['exact']:>11.1%}  {s['reward']:.4f}  {s['count']:>6,}" for kind, s in found.items()}
-    return [*lines, *(f"  {kind:<9}  {share}" for kind, share in shares.items())]

@@ -53,10 +53,16 @@ def pair_in(found: dict[str, Any], prompt: str, response: str) -> Messages | Fau
 
 def messages_in(said: Any) -> Messages | Fault:
     """Messages of which one at least is a response to another."""
+    found = checked_messages(said, MESSAGES)
+    if not isinstance(found, Fault) and not any(role == ASSISTANT for role, _ in found[1:]):
+        return Fault("without a response", f"no message of the {ASSISTANT} follows another")
+    return found
+
+
+def checked_messages(said: Any, name: str) -> Messages | Fault:
+    """A list of messages under a name, each with a role and a text."""
     if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
-        return Fault(
-            "of a wrong type", f'"{MESSAGES}" is {short(said)}, where a list of messages is expected'
-        )
+        return Fault("of a wrong type", f'"{name}" is {short(said)}, where a list of messages is expected')
     found = []
     for message in said:
         role, content = message.get("role"), message.get("content")
@@ -67,6 +73,4 @@ def messages_in(said: Any) -> Messages | Fault:
         if fault := fault_in_text(content, "content"):
             return fault
         found.append((role, content))
-    if not any(role == ASSISTANT for role, _ in found[1:]):
-        return Fault("without a response", f"no message of the {ASSISTANT} follows another")
     return tuple(found)

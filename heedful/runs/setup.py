@@ -93,7 +93,8 @@ def new_model(job: Job, recipe: Recipe, device: torch.device) -> nn.Module:
     """The job's model with new weights, which follow from the seed."""
     torch.manual_seed(seed_for(recipe.train.seed, "weights"))
     model = family(job.architecture).build(job.config)
-    model = classifier(model, job.config, job.labels, job.head_dropout) if job.labels else model
+    if job.labels:
+        model = classifier(model, job.config, job.labels, job.head_dropout, job.head_bias)
     if job.tuning is not None:
         job.tuning.arrange(model)
     return model.to(device)

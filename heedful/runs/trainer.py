@@ -225,7 +225,8 @@ def prepare_and_train(
 def describe_model(job: Job) -> dict[str, Any]:
     """What config.json says: the architecture and its sizes, a decoder's labels, adapters, and the tokens of
     a vocabulary that came along."""
-    head = {"labels": job.labels} if job.labels else {}
+    bias = {} if job.head_bias else {"head_bias": False}
+    head = {"labels": job.labels, **bias} if job.labels else {}
     lora = {"lora": described(job.tuning.lora)} if job.tuning is not None and job.tuning.lora else {}
     special: dict[str, Any] = {f"{name}_token_id": number for name, number in job.special.items()}
     if is_foreign(job.vocab):

@@ -26,6 +26,6 @@ def started_config(recipe: Recipe, config: Any) -> Any:
     return replace(config, **{name: value for name, value in chosen.items() if name in names})
 
 
-def head_dropout(recipe: Recipe) -> float:
-    """Dropout before the head that a decoder gets for labels: GPT-1's, unless the recipe sets another."""
-    return float(recipe.model.sizes.get("dropout", 0.1))
+def head_dropout(recipe: Recipe, usual: float = 0.1) -> float:
+    """Dropout before the head that a decoder gets for labels, unless the recipe sets another; GPT-1's."""
+    return float(recipe.model.sizes.get("dropout", usual))

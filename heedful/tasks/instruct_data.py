@@ -139,6 +139,11 @@ def template_of(run: Path) -> TurnTemplate:
     if chat is None:
         chat = Chat(OF_RUN, {DEFAULT: PLAIN}, {})
         write_json(run / OF_RUN, as_kept(chat))
+    return template_by(chat)
+
+
+def template_by(chat: Chat) -> TurnTemplate:
+    """What writes by a chat template."""
     return PlainTemplate() if chat.template == PLAIN else ModelTemplate(chat)
 
 

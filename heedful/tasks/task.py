@@ -126,6 +126,7 @@ class Job:
     held_out: int = 0  # rows that an evaluation tries, where it tries rows
     labels: int = 0  # of a decoder that is to tell them apart: its head is no part of the architecture
     head_dropout: float | None = None  # before that head
+    head_bias: bool = True  # in that head
     begin: Callable[[nn.Module], None] | None = None  # puts weights that are there into a new model
     tuning: Tuning | None = None  # what of such a model learns, if not all of it
     special: dict[str, int] = field(

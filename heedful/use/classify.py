@@ -22,6 +22,7 @@ from ..models.base.shells import DecoderClassifier, Encoder
 from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .results import Label, ScoredLabels, SingleScore
+from .reward import RewardReader
 from .texts import Tokenized, both, each, usable
 from .wording import encoded, judged, refuse_long, tokenize_by, unknown_ids
 
@@ -137,8 +138,10 @@ def labeled_pixels(model: Model, pictures: list[np.ndarray]) -> list[Judgment]:
     return judgments(model.loaded.problem, names, scores_BL)
 
 
-def classifier_of(model: Model) -> RunClassifier | FolderClassifier:
+def classifier_of(model: Model) -> RunClassifier | FolderClassifier | RewardReader:
     """How a model reads texts to find their labels."""
+    if model.task == "reward":
+        return RewardReader(model, FolderClassifier(model))
     return RunClassifier.of(model) if model.own else FolderClassifier(model)
 
 

@@ -103,6 +103,8 @@ def classifier_rows(model: Model, texts: list[str]) -> list[Tokenized]:
 
     if model.recipe is None:
         return model.wording.source(texts)
+    if model.task == "reward":
+        return model.classifier.encode(texts, [None] * len(texts))
     if model.task == "choose":
         vocab: Any = vocab_of(Path(model.folder), model.recipe)
     else:

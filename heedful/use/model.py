@@ -65,6 +65,7 @@ from . import (
 )
 from .classify import FolderClassifier, RunClassifier, classifier_of
 from .results import Answer
+from .reward import RewardReader
 from .texts import Tokenized, listed
 from .wording import ArticleWording, FolderWording, RunWording, Wording, tokenize
 
@@ -363,7 +364,7 @@ class Model:
         return pixels_HWC
 
     @cached_property
-    def classifier(self) -> RunClassifier | FolderClassifier:
+    def classifier(self) -> RunClassifier | FolderClassifier | RewardReader:
         """How texts are read and scored for their labels."""
         return classifier_of(self)
 

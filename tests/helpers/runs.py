@@ -75,7 +75,12 @@ def texts(tmp_path) -> dict[str, str]:
         (tmp_path / name).write_text("".join(map(treebank, part)))
     for name, part in {"a.jsonl": lines[:100], "v.jsonl": lines[100:]}.items():
         (tmp_path / name).write_text("".join(map(article, part)))
-    for name, make in {"asked": question, "chosen": choice, "said": conversation}.items():
+    for name, make in {
+        "asked": question,
+        "chosen": choice,
+        "said": conversation,
+        "pairs": preference,
+    }.items():
         for start, part in {"a": lines[:100], "v": lines[100:]}.items():
             (tmp_path / f"{start}.{name}").write_text("".join(map(make, part)))
     write_pictures(tmp_path / "images")
@@ -126,6 +131,11 @@ def conversation(line: str) -> str:
         return json.dumps({"prompt": line, "response": line.upper()}) + "\n"
     said = [("user", line), ("assistant", line.upper()), ("user", "first"), ("assistant", words[0])]
     return json.dumps({"messages": [{"role": role, "content": text} for role, text in said]}) + "\n"
+
+
+def preference(line: str) -> str:
+    """A line asks for its first word, and to say all of it back in capitals is worse."""
+    return json.dumps({"prompt": line, "chosen": line.split()[0], "rejected": line.upper()}) + "\n"
 
 
 def article(line: str) -> str:
@@ -197,6 +207,13 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
         "instruct": {
             "data.table": texts["a.said"],
             "data.valid_table": texts["v.said"],
+            "data.tokenizer": "word",
+            "data.max_response_length": 9,
+            "model.context": 32,
+        },
+        "reward": {
+            "data.table": texts["a.pairs"],
+            "data.valid_table": texts["v.pairs"],
             "data.tokenizer": "word",
             "data.max_response_length": 9,
             "model.context": 32,

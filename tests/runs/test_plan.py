@@ -237,6 +237,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "image-classify": "accuracy",
         "caption": "exact",
         "instruct": "exact",
+        "reward": "accuracy",
     }.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
@@ -253,6 +254,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "text-to-image-codes": ["look", "train"],
         "elmo": ["train", "train"],
         "instruct": ["chat", "generate"],
+        "reward": ["classify"],
         "span": ["answer"],
     }.get(task, [task])
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]

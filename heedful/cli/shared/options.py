@@ -30,7 +30,7 @@ class DataOptions:
 
     corpus: Annotated[str | None, arg("NAME", "none")] = None
     """A built-in corpus: phrasebook (translate, classify, lm, mlm, tag, parse), stories (lm, mlm), pylib (lm,
-    mlm), facts (summarize, span, choose), instructions (instruct), shapes (image-classify, caption,
+    mlm), facts (summarize, span, choose), instructions (instruct, reward), shapes (image-classify, caption,
     text-to-image)."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
@@ -54,7 +54,8 @@ class DataOptions:
     columns. tag, parse: a treebank, CoNLL-U. summarize: JSON objects with article and summary, and a title
     if there is one. span: question, context and answers, a list of {"text", "start"}; in a table, question,
     context, answer and start. choose: JSON objects with context, choices (a list) and answer (which is
-    right, from 0). instruct: prompt and response, or JSON objects with messages."""
+    right, from 0). instruct: prompt and response, or JSON objects with messages.
+    reward: prompt, chosen and rejected."""
 
     valid_data: Annotated[str | None, arg("FILE", "none")] = None
     """Held-out rows to judge by."""

@@ -30,6 +30,7 @@ from ...tasks import (
     lm_data,
     mlm,
     parse,
+    reward,
     span,
     summarize,
     tag,
@@ -172,6 +173,7 @@ HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]]
     "choose": lambda p, asked: choose.held_out_loss(p.model, asked, ROWS),
     "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
     "instruct": lambda p, asked: instruct.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "reward": lambda p, asked: reward.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
     "caption": lambda p, asked: caption.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
 }

@@ -24,6 +24,7 @@ from ...models.base.shells import DecoderClassifier
 from ...models.base.skeleton import Unfilled, skeleton, with_room
 from ...parts.lora import LAYERS, Lora, adapt, merge
 from ..hf.chat_files import read_kept
+from ..hf.problem import Problem
 from ..hf.tokenizer import TARGET_TOKENIZER, TOKENIZER, read_alone
 from ..hf.weights import SINGLE, check_tensor, find_weights, read_tensors
 from ..loaded import SPECIAL, Load, Loaded, some, tokens_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 VOUCHER = "model.json"
 FROM = "from.json"
 BORROWED = "borrowed"  # what config.json says of a vocabulary that came with another model
+REWARD = "reward"  # the task of a model whose one score is no label's
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT
 BINARY = "model.bin"  # of a CTranslate2 folder
 
@@ -50,7 +52,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
     architecture, config = describe_run(folder)
     lora = read_lora(folder)
     with naming(folder / CONFIG):
-        model = skeleton(architecture, config, labels_of_run(folder))
+        model = skeleton(architecture, config, labels_of_run(folder), has_head_bias(folder))
         model = model if lora is None else with_adapters(model, lora)
     with naming(folder):
         check_written(folder)
@@ -92,7 +94,11 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
         known = range(tokens_of(config) or 0)
         theirs = {name: said.get(f"{name}_token_id") for name in (*SPECIAL, "sep")}
         special |= {name: n for name, n in theirs.items() if type(n) is int and n in known}
-    unlike = reads_otherwise(folder, tokenizer, special) if isinstance(model, DecoderClassifier) else ""
+    reward = isinstance(model, DecoderClassifier) and task_of(folder) == REWARD
+    if reward and tokenizer is not None and "eos" in special:
+        add_end(tokenizer, special["eos"])
+    classifies = isinstance(model, DecoderClassifier) and not reward
+    unlike = reads_otherwise(folder, tokenizer, special) if classifies else ""
     return Loaded(
         architecture,
         config,
@@ -100,9 +106,10 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
         tokenizer,
         special,
         target,
-        labels,
+        (REWARD,) if reward else labels,
         chat=chat,
         unlike=unlike,
+        problem=Problem("regression") if reward else Problem(),
         preprocessing=preprocessing_in_run(folder, config),
     )
 
@@ -113,11 +120,26 @@ def reads_otherwise(folder: Path, tokenizer: Tokenizer | None, special: Mapping[
     data = recipe.get("data")
     if isinstance(data, dict) and data.get("both_orders"):
         return f"{folder} reads its pairs in both orders and judges the sum"
-    if recipe.get("task") == "choose":
+    if task_of(folder) == "choose":
         return f"{folder} judges several choices together"
     if tokenizer is None or (tokenizer.token_to_id("[BOS]") is None and "sep" not in special):
         return f"{folder} reads texts between tokens that its tokenizer does not put there"
     return ""
+
+
+def task_of(folder: Path) -> Any:
+    """What a run was trained for."""
+    return read_json(inside(folder, RECIPE)).get("task")
+
+
+def add_end(tokenizer: Tokenizer, end: int) -> None:
+    """Let a tokenizer put the end token behind a text, or behind two: there a reward is read."""
+    from tokenizers import processors
+
+    mark = tokenizer.id_to_token(end)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {mark}", pair=f"$A $B:1 {mark}:1", special_tokens=[(mark, end)]
+    )
 
 
 def check_hash(folder: Path) -> None:
@@ -157,6 +179,14 @@ def labels_of_run(folder: Path) -> int:
     if type(labels) is not int or not 0 <= labels < 2**31:
         raise BadInput(f"labels must be a whole number, not {short(labels)}")
     return labels
+
+
+def has_head_bias(folder: Path) -> bool:
+    """Whether the head of a decoder with labels has a bias: a reward model's has none."""
+    said = read_json(inside(folder, CONFIG)).get("head_bias", True)
+    if type(said) is not bool:
+        raise BadInput(f"head_bias must be true or false, not {short(said)}")
+    return said
 
 
 def labels_in_run(folder: Path, count: int) -> tuple[str, ...]:

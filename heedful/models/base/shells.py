@@ -229,11 +229,13 @@ class WithHeads(nn.Module):
 class DecoderClassifier(nn.Module):
     """A decoder read at its last token, which alone has seen the whole text (GPT-1's fine-tuning)."""
 
-    def __init__(self, decoder: Decoder, width: int, labels: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, decoder: Decoder, width: int, labels: int, dropout: float = 0.0, bias: bool = True
+    ) -> None:
         super().__init__()
         self.decoder = decoder
         self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(width, labels)
+        self.linear = nn.Linear(width, labels, bias)
 
     def forward(self, tokens_BT: Tensor, places: Lengths) -> Tensor:
         """Scores [B, labels]."""
@@ -253,12 +255,15 @@ class DecoderClassifier(nn.Module):
         return self.linear(self.dropout(states_BD))
 
 
-def classifier(model: nn.Module, config: Any, labels: int, dropout: float | None = None) -> DecoderClassifier:
+def classifier(
+    model: nn.Module, config: Any, labels: int, dropout: float | None = None, bias: bool = True
+) -> DecoderClassifier:
     """A decoder with a fresh head over it. dropout: before the head; without it, as in the decoder."""
     if not isinstance(model, Decoder):
         raise TypeError(f"only a decoder is read at its last token, not a {type(model).__name__}")
     dropout = getattr(config, "dropout", 0.0) if dropout is None else dropout
-    made = DecoderClassifier(model, config.width, labels, dropout)
+    width = getattr(config, "embedding_width", config.width)  # OPT's vectors come out as its embeddings are
+    made = DecoderClassifier(model, width, labels, dropout, bias)
     normal_(made.linear, std=0.02)
     return made
 

@@ -24,12 +24,12 @@ class Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def skeleton(architecture: str, config: Any, labels: int = 0) -> Any:
-    """The model of a config, on the meta device. labels: those of a decoder that classifies."""
+def skeleton(architecture: str, config: Any, labels: int = 0, bias: bool = True) -> Any:
+    """The model of a config, on the meta device. labels, bias: of a decoder's head that classifies."""
     try:
         with torch.device("meta"), Unfilled():
             model = family(architecture).build(config)
-            return classifier(model, config, labels) if labels else model
+            return classifier(model, config, labels, bias=bias) if labels else model
     except RuntimeError:  # a shape whose product has no 64-bit number
         raise BadInput("its sizes are too large for any memory") from None
 
