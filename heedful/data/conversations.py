@@ -41,6 +41,33 @@ def read_conversations(
     yield from read_objects(path, read, (), report)
 
 
+def read_prompts(
+    path: str | Path, prompt: str = "prompt", response: str = "response", report: Report | None = None
+) -> Iterator[tuple[Messages, str]]:
+    """The good prompts of a file, each with the right response; "" where JSON lines have none."""
+    report = report or Report()
+    if not is_json(path):
+        for asked, (_, said) in read_conversations(path, prompt, response, report):
+            yield (asked,), said
+        return
+    yield from read_objects(path, lambda found: prompt_in(found, prompt, response), (), report)
+
+
+def prompt_in(found: dict[str, Any], prompt: str, response: str) -> tuple[Messages, str] | Fault:
+    """What is asked, and the response to it if there is one."""
+    if MESSAGES not in found and response in found:
+        pair = pair_in(found, prompt, response)
+        return pair if isinstance(pair, Fault) else (pair[:1], pair[1][1])
+    messages = checked_messages(found.get(MESSAGES, [{"role": USER, "content": found.get(prompt)}]), MESSAGES)
+    if isinstance(messages, Fault):
+        return messages
+    last = messages[-1] if messages else (ASSISTANT, "")
+    before = messages[:-1] if last[0] == ASSISTANT else messages
+    if not before:
+        return Fault("without a prompt", "there is nothing to respond to")
+    return before, last[1] if last[0] == ASSISTANT else ""
+
+
 def pair_in(found: dict[str, Any], prompt: str, response: str) -> Messages | Fault:
     """A prompt and its response."""
     for name in (prompt, response):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,19 @@ def adaptable(model: nn.Module, names: Collection[str]) -> Iterator[tuple[str, n
 def adapters(model: nn.Module) -> dict[str, LoraLinear]:
     """{path: layer} of all layers that have an adapter."""
     return {path: layer for path, layer in model.named_modules() if isinstance(layer, LoraLinear)}
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """Meanwhile the model is the one that was adapted."""
+    scales = {layer: layer.scale for layer in adapters(model).values()}
+    try:
+        for layer in scales:
+            layer.scale = 0.0
+        yield
+    finally:
+        for layer, scale in scales.items():
+            layer.scale = scale
 
 
 def merge(model: nn.Module) -> nn.Module:

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from ..inside.costs import costs, count_active, count_parameters
-from ..models.base.shells import DecoderClassifier
+from ..models.base.shells import DecoderClassifier, WithValue
 from ..parts.blocks import Block
 from ..parts.multihead import MultiHeadAttention
 from ..tasks.recipe.settings import Recipe
+from ..tasks.rollouts import UpdateBatch
 from ..tasks.task import Job
 from ..train.processes import World
 
@@ -71,7 +72,7 @@ def memory_needed(
     ]
     rows, length, source = max(shapes, key=lambda shape: shape[0] * (shape[1] + (shape[2] or 0)))
     length = min(length, getattr(job.config, "context", length))  # the last token of a window is not read
-    body = model.decoder if isinstance(model, DecoderClassifier) else model
+    body = model.decoder if isinstance(model, DecoderClassifier | WithValue) else model
     try:
         memory = costs(body, rows, length, source, "fp32" if t.precision == "fp32" else "bf16").memory
     except ValueError:
@@ -102,6 +103,8 @@ def weights_kept(model: nn.Module, rows: int, length: int) -> int:
 
 def shape_of(batch: Any) -> tuple[int, int, int | None]:
     """Rows, length, and the length of the source if there is one."""
+    if isinstance(batch, UpdateBatch):  # whose rows are written in its step
+        return len(batch.rows), batch.longest, None
     if hasattr(batch, "source_BS"):
         rows, length = batch.target_BT.shape
         return rows, length, batch.source_BS.shape[1]

@@ -97,7 +97,7 @@ def new_model(job: Job, recipe: Recipe, device: torch.device) -> nn.Module:
         model = classifier(model, job.config, job.labels, job.head_dropout, job.head_bias)
     if job.tuning is not None:
         job.tuning.arrange(model)
-    return model.to(device)
+    return job.around(model).to(device)
 
 
 def prepare_model(

@@ -16,6 +16,7 @@ from torch import nn
 
 from ..errors import NotFinite, command
 from ..fast.async_loop import train_async
+from ..models.base.shells import lasting
 from ..parts.watch import eagerly
 from ..tasks import expert_load, find_task
 from ..tasks.evaluation import format_score
@@ -121,6 +122,7 @@ def train_run(
                 state.step = progress.step
                 last = state.step == recipe.train.steps
                 tokens += progress.tokens
+                progress = replace(progress, figures=job.figures())
                 report_step(progress, folder, reporter, recipe, tokens)
                 report_speed(pace, progress, recipe, device, reporter)
                 if clock is not None:
@@ -236,14 +238,14 @@ def finish(
     elif folder is not None:
         folder.status("done", step=state.step, best=state.best.scores, best_step=state.best.step)
         if world.size == 1 or not recipe.train.fsdp:
-            put_weights(state.model, folder.read_model())
+            put_weights(lasting(state.model), folder.read_model())
         for line in expert_load.describe_load(folder.metrics.path, state.step):
             reporter.say(line)
         if job.tuning is not None and job.tuning.lora is not None:
             reporter.say(write_adapters(path))
         if in_vain := warning_if_no_better(state.best, job):
             reporter.say(in_vain)
-    return Outcome(state.step, finished, state.best, job, state.model.eval())
+    return Outcome(state.step, finished, state.best, job, lasting(state.model).eval())
 
 
 def metric_of(recipe: Recipe) -> str:
@@ -283,7 +285,7 @@ def evaluate(
             )
         better = best.beaten_by(scores, metric)
         if better:
-            weights = gather(kept(model))
+            weights = gather(kept(lasting(model)))
             if folder is not None:
                 folder.write_model(weights)
     if folder is not None:
@@ -329,6 +331,7 @@ def report_step(
     """Write a step's loss, learning rate and gradient norm to the log. tokens: of all steps so far."""
     if folder is not None:
         figures = {"loss": progress.loss, "rate": progress.rate, "norm": progress.norm, "tokens": tokens}
+        figures |= progress.figures
         folder.metrics.append({"step": progress.step} | figures | expert_load.logged(progress.expert_load))
     reporter.step(progress, recipe.train.steps)
 

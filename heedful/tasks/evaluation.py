@@ -30,6 +30,8 @@ SHOWN = {
     "rougeL": ("ROUGE-L", "{:.2f}"),
     "exact": ("exact match", "{:.1%}"),
     "reward": ("reward", "{:.3f}"),
+    "score": ("score", "{:.3f}"),
+    "kl": ("KL divergence", "{:.3f}"),
     "f1": ("F1", "{:.1%}"),
     "facts": ("facts right", "{:.1%}"),
     "uas": ("UAS", "{:.2%}"),

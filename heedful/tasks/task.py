@@ -134,6 +134,8 @@ class Job:
     )  # tokens with a meaning, of a vocabulary that came along
     facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
     carried: Carried | None = None  # what the loss carries from step to step
+    around: Callable[[nn.Module], nn.Module] = lambda model: model  # what learns beside it, and does not last
+    figures: Callable[[], dict[str, float]] = dict  # what else is to be logged of the last step
     steady: bool = False  # batches all have one shape, and their loss never waits for the device
 
 

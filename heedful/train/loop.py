@@ -15,9 +15,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -59,6 +59,7 @@ class Progress:
     ] = ()  # tokens that each expert got, layer by layer, if there are experts
     settled: bool = True  # the model is as this step left it: no later one is on its way
     seen: Seen | None = None  # what the speed is told in, if that is not tokens
+    figures: Mapping[str, float] = field(default_factory=dict)  # what else the task tells of it
 
     def a_second(self, seconds: float) -> str:
         """What was seen a second, if a step takes so long."""

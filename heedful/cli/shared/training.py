@@ -53,7 +53,9 @@ class TrainingProgress:
     def step(self, progress: Progress, steps: int) -> None:
         self.smooth = progress.loss if self.smooth is None else 0.95 * self.smooth + 0.05 * progress.loss
         self.pace = 0.95 * self.pace + 0.05 * progress.seconds if self.pace else progress.seconds
-        told = f"loss {self.smooth:.3f}, {progress.a_second(progress.seconds)}/s"
+        figures = progress.figures or {"loss": self.smooth}
+        told = ", ".join(f"{name} {figure:.3f}" for name, figure in figures.items())
+        told += f", {progress.a_second(progress.seconds)}/s"
         if self.bar is not None:
             if self.job is None:
                 self.job = self.bar.add_task(told, total=steps)

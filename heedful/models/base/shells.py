@@ -268,6 +268,26 @@ def classifier(
     return made
 
 
+class WithValue(nn.Module):
+    """A decoder that learns from rewards, and the value of each place: the reward that is still to come.
+
+    The value is needed while the decoder learns, and is no part of it afterwards (PPO's critic, on the
+    decoder's own vectors). It is 0 at first.
+    """
+
+    def __init__(self, decoder: nn.Module, width: int) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.value = nn.Linear(width, 1)
+        nn.init.zeros_(self.value.weight)
+        nn.init.zeros_(self.value.bias)
+
+
+def lasting(model: nn.Module) -> nn.Module:
+    """What is left of a model when it has learned: all of it but a value."""
+    return model.decoder if isinstance(model, WithValue) else model
+
+
 def shells_of(model: nn.Module) -> dict[str, Encoder | Decoder]:
     """{name of the submodule: encoder or decoder} of a model; nothing for one that is made otherwise."""
     if isinstance(model, EncoderDecoder):

@@ -148,7 +148,7 @@ LORA_LAYERS = ("query", "key", "value", "out", "gate", "up", "down")
 
 
 @dataclass(frozen=True)
-class FineTuning(SmoothedTraining):
+class StartedTraining(TrainSettings):
     """Training that may start from a model that is there."""
 
     from_: Annotated[str, "run or Hugging Face folder to start from (--from)"] = ""
@@ -157,6 +157,11 @@ class FineTuning(SmoothedTraining):
     lora_alpha: Annotated[float, Range(0, 1_000_000, "(]"), "adapter output is scaled by alpha / rank"] = 16.0
     lora_dropout: Annotated[Part, "dropout before the adapters"] = 0.0
     lora_layers: Annotated[str, f"layers with adapters, of {','.join(LORA_LAYERS)}"] = "query,value"
+
+
+@dataclass(frozen=True)
+class FineTuning(SmoothedTraining, StartedTraining):
+    """The same of classes, be they tokens or labels."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +193,7 @@ STORIES = {"data.tokenizer": "word", "data.vocab_size": 4000, "model.dropout": 0
 FACTS = SMALL_CORPUS | {"evaluate.rows": 100}
 
 
-def lora_layers(t: FineTuning) -> tuple[str, ...]:
+def lora_layers(t: StartedTraining) -> tuple[str, ...]:
     """The layers that LoRA stands beside, in the order of a block."""
     named = {name.strip() for name in t.lora_layers.split(",")} - {""}
     return (*(name for name in LORA_LAYERS if name in named), *sorted(named - set(LORA_LAYERS)))
