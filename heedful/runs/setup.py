@@ -46,6 +46,11 @@ def read_examples(recipe: Recipe, path: Path, reporter: Reporter) -> Examples:
     return task.read(recipe, path, origin, reporter.say)
 
 
+def precompute(recipe: Recipe, examples: Examples, reporter: Reporter, device: torch.device) -> None:
+    """What the recipe's task computes with a model before the first step, unless the run has it already."""
+    find_task(recipe.task).precompute(recipe, examples, device, reporter.say)
+
+
 def make_job(recipe: Recipe, path: Path, reporter: Reporter) -> Job:
     """The job that the recipe's task makes of it; nothing is chosen any more."""
     return find_task(recipe.task).job(recipe, read_examples(recipe, path, reporter))
@@ -208,6 +213,7 @@ def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Itera
     with tempfile.TemporaryDirectory() as folder:
         recipe, _ = foresee(replace(recipe, train=replace(recipe.train, minutes=0.0)))
         examples = read_examples(recipe, Path(folder), reporter)
+        precompute(recipe, examples, reporter, device)
         recipe, _ = decide(recipe, examples, reporter, device, ALONE)
         job = find_task(recipe.task).job(recipe, examples)
         few = replace(recipe, train=replace(recipe.train, fsdp=False, compile=False))

@@ -38,7 +38,7 @@ from .resume import (
     newest,
     of_step,
 )
-from .setup import ALONE, Reporter, SilentReporter, decide, foresee, make_job, read_examples
+from .setup import ALONE, Reporter, SilentReporter, decide, foresee, make_job, precompute, read_examples
 from .track import choose_track
 from .training import Outcome, train_run
 
@@ -188,6 +188,7 @@ def prepare_and_train(
     clock = Clock(recipe.train.minutes, recipe.given or ()) if recipe.train.minutes else None
     recipe, foreseen = foresee(recipe)
     examples = read_examples(recipe, folder.path, reporter)
+    precompute(recipe, examples, reporter, device)
     recipe, reasons = decide(recipe, examples, reporter, device, world)
     job = find_task(recipe.task).job(recipe, examples)
     job = replace(job, plan=[*job.plan, *foreseen, *reasons])

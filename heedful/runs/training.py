@@ -250,7 +250,8 @@ def finish(
 
 def metric_of(recipe: Recipe) -> str:
     """The figure that decides which evaluation is the best."""
-    return find_task(recipe.task).metric if recipe.evaluate.choose_by == "metric" else "loss"
+    found = find_task(recipe.task).metric_for(recipe.data.corpus)
+    return found if recipe.evaluate.choose_by == "metric" else "loss"
 
 
 def evaluate(

@@ -261,7 +261,7 @@ class PairRows:
 
     def __init__(self, tokens: Sequence[PairTokens], length: int, packed: bool = True) -> None:
         """length: of a prompt with one response, at most."""
-        self.tokens, self.packed = tokens, packed
+        self.tokens, self.longest, self.packed = tokens, length, packed
         sizes = np.array([[len(one.prompt) + len(side) for side in one.sides] for one in tokens], np.int64)
         sizes = sizes.reshape(-1, 2)
         self.apart: Apart = (

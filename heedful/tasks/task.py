@@ -152,6 +152,7 @@ class Corpus:
 
     splits: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    metric: str = ""  # the figure that decides, where it is another than the task's
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class Starts:
         default_factory=dict
     )  # settings for a published model, which is large
     own: Mapping[str, Any] = field(default_factory=dict)  # for a run
+    lora: Mapping[str, Any] = field(default_factory=dict)  # for adapters, which learn faster than a model
     elmo: Mapping[str, Any] | None = None  # for a run of an elmo, whose vectors are read; None: it is not
 
     def reader(self, folder: str) -> str:
@@ -201,6 +203,10 @@ class Task:
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: SIZES)
     columns: tuple[str, ...] = ()  # of a table, which evaluation may name otherwise
     writes: bool = False  # an answer for each line that it reads
+    # What is computed with a model before the first step, and kept in the run's folder.
+    precompute: Callable[[Recipe, Any, torch.device, Callable[[str], None]], None] = (
+        lambda recipe, examples, device, say: None
+    )
     # Choices before the data are read, when they are, and when the number of steps is known.
     foresee: Callable[[Recipe], Iterable[Choice]] = lambda recipe: ()
     choose: Callable[[Recipe, Any, str], Iterable[Choice]] = lambda recipe, examples, device: ()
@@ -245,6 +251,10 @@ class Task:
                 "model.architecture cannot be set with --from: it comes with the model to start from"
             )
         return reader
+
+    def metric_for(self, corpus: str) -> str:
+        """The figure that decides which evaluation is best."""
+        return (self.corpora[corpus].metric if corpus in self.corpora else "") or self.metric
 
     def corpus_settings(self, corpus: str) -> dict[str, Any]:
         return dict(self.corpora[corpus].settings) if corpus in self.corpora else {}

@@ -23,6 +23,7 @@ from ...tasks import (
     choose,
     classify,
     classify_data,
+    dpo,
     elmo,
     image_classify,
     instruct,
@@ -173,6 +174,7 @@ HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]]
     "choose": lambda p, asked: choose.held_out_loss(p.model, asked, ROWS),
     "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
     "instruct": lambda p, asked: instruct.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "dpo": lambda p, asked: dpo.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "reward": lambda p, asked: reward.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
     "caption": lambda p, asked: caption.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
