@@ -26,7 +26,6 @@ from ..data.store import Tokens
 from ..errors import BadInput
 from ..files import inside, one_line
 from ..interop.hf.chat_files import OF_RUN
-from ..models import family
 from ..models.base.settings import Count, Part, Range
 from ..models.base.shells import Decoder, WithValue, lasting
 from ..models.xl import XLConfig
@@ -49,13 +48,14 @@ from .origin import DECODERS, Origin, begin, find_origin, special_of, starting_f
 from .policy_gradients import GRPO, PPO
 from .recipe.choices import Choice, DataSize
 from .recipe.settings import LearningRate, Recipe, Schedule, StartedTraining, Steps, WarmupSteps
+from .reference import reference_model
 from .rewards import PROGRAMS, check_reward, reward_facts, rewards_of
 from .rollouts import (
     Algorithm,
     Rollouts,
     RoundPlan,
     UpdateBatch,
-    Writer,
+    ResponseWriter,
     blank_round,
     exact_kl,
     lent,
@@ -158,7 +158,7 @@ def job(recipe: Recipe, examples: PromptExamples) -> Job:
     d, t, vocab, origin = recipe.data, recipe.train, examples.vocab, examples.origin
     config = started_config(recipe, origin.config)
     length = min(d.max_length or config.context, config.context)
-    writer = Writer(vocab.eos, vocab.pad, d.max_response_length, t.batch_tokens, t.temperature)
+    writer = ResponseWriter(vocab.eos, vocab.pad, d.max_response_length, t.batch_tokens, t.temperature)
     kept = fitting(examples.train, length - d.max_response_length)
     longest = max(len(tokens.prompt) for _, tokens in kept) + d.max_response_length
     asked = min(t.prompts, len(kept))
@@ -241,13 +241,6 @@ def algorithm_of(recipe: Recipe, responses: int) -> Algorithm:
     return PPO(t.clip, t.beta, t.temperature, t.discount, t.gae_lambda, t.value_loss_weight, ROWS)
 
 
-def reference_model(origin: Origin) -> Decoder:
-    """The model that a run starts from, once more."""
-    model: Any = family(origin.architecture).build(origin.config)
-    begin(model, origin)
-    return model
-
-
 ROWS = 64  # responses scored at once
 
 # Evaluation
@@ -262,7 +255,7 @@ class PolicyEvaluator:
         vocab: Any,
         held_out: Sequence[Asked],
         length: int,
-        writer: Writer,
+        writer: ResponseWriter,
         reference: Any,
     ) -> None:
         longest = recipe.data.max_response_length
@@ -317,7 +310,7 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     if not held_out:
         raise BadInput(f"the chat template refuses every prompt ({report.sentence()})")
     origin = find_origin(recipe.train.from_, asked.run)
-    writer = Writer(vocab.eos, vocab.pad, d.max_response_length, recipe.train.batch_tokens)
+    writer = ResponseWriter(vocab.eos, vocab.pad, d.max_response_length, recipe.train.batch_tokens)
     reference = lent(partial(reference_model, origin))
     judged = PolicyEvaluator(recipe, vocab, held_out, room_of(model, recipe), writer, reference)
     found = [""] * len(held_out)

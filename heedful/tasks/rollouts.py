@@ -43,7 +43,7 @@ from .task import pad
 
 
 @dataclass(frozen=True)
-class Writer:
+class ResponseWriter:
     """Draws responses from a model: the model's own distribution, at a temperature."""
 
     eos: int
@@ -246,7 +246,7 @@ class Rollouts:
         self,
         prompts: Sequence[Tokens],
         plan: RoundPlan,
-        writer: Writer,
+        writer: ResponseWriter,
         decode: Callable[[Sequence[int]], str],
         rewards: Rewards,
         algorithm: Algorithm,
@@ -340,13 +340,13 @@ def in_groups(policy: Decoder, drawn: Round, groups: Sequence[Sequence[int]], ta
 # The model that the run started from
 
 
-def lent(frozen: Callable[[], Decoder]) -> Callable[[Decoder], AbstractContextManager[Decoder]]:
+def lent(frozen: Callable[[torch.device], Decoder]) -> Callable[[Decoder], AbstractContextManager[Decoder]]:
     """A reference of its own: a second model, made when it is first asked for, on the policy's device."""
     kept: list[Decoder] = []
 
     def lend(policy: Decoder) -> AbstractContextManager[Decoder]:
         if not kept:
-            kept.append(frozen().eval().requires_grad_(False).to(policy.inputs.tokens.weight.device))
+            kept.append(frozen(policy.inputs.tokens.weight.device).eval().requires_grad_(False))
         return nullcontext(kept[0])
 
     return lend

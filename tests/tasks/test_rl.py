@@ -55,8 +55,8 @@ def program(prompts, responses, ended):
 
 def rollouts_with(algorithm, reference, passes=1, parts=2, seed=0):
     plan = rollouts.RoundPlan(len(PROMPTS), 2, RESPONSES, 9, passes, parts, seed)
-    writer = rollouts.Writer(EOS, 0, LONGEST, 64, TAU)
-    lend = rollouts.lent(lambda: reference)
+    writer = rollouts.ResponseWriter(EOS, 0, LONGEST, 64, TAU)
+    lend = rollouts.lent(lambda device: reference)
 
     def decode(ids):
         return " ".join(map(str, ids))
@@ -181,9 +181,9 @@ def test_in_the_first_update_of_a_round_nothing_is_clipped(policy, reference, ki
     else:
         length = float(part.told_F[2])
         assert losses.tolist() == pytest.approx((-part.advantages.sum(-1) / length).tolist(), abs=1e-6)
-    assert float(loss.total.detach()) == pytest.approx(float(losses.detach().sum()), abs=1e-6) and loss.count == len(
-        rows
-    )
+    assert float(loss.total.detach()) == pytest.approx(
+        float(losses.detach().sum()), abs=1e-6
+    ) and loss.count == len(rows)
 
 
 def test_prompts_are_not_learned(policy, reference):
@@ -216,7 +216,7 @@ def test_a_round_follows_from_weights_and_seed_alone(policy, reference):
 
 
 def test_a_response_does_not_depend_on_those_written_beside_it(policy):
-    writer = rollouts.Writer(EOS, 0, LONGEST, 64, TAU)
+    writer = rollouts.ResponseWriter(EOS, 0, LONGEST, 64, TAU)
     together = writer.write(policy, PROMPTS, [5, 6, 7])
     alone = [
         writer.write(policy, [prompt], [seed])[0] for prompt, seed in zip(PROMPTS, (5, 6, 7), strict=True)
@@ -241,7 +241,7 @@ def test_every_pass_has_each_response_once(passes, parts, micros):
 def test_the_divergence_is_that_of_whole_distributions(policy, reference):
     made = rollouts_with(GRPO(RESPONSES, CLIP, BETA, TAU), reference)
     made(policy, made.plan.batches(0, 1)[0])
-    lend = rollouts.lent(lambda: reference)
+    lend = rollouts.lent(lambda device: reference)
     found = list(rollouts.exact_kl(policy, lend, made.round, 3))
     for number, (tokens, answers) in enumerate(rows_of(made)):
         total = 0.0
