@@ -52,10 +52,10 @@ from .reference import reference_model
 from .rewards import PROGRAMS, check_reward, reward_facts, rewards_of
 from .rollouts import (
     Algorithm,
+    ResponseWriter,
     Rollouts,
     RoundPlan,
     UpdateBatch,
-    ResponseWriter,
     blank_round,
     exact_kl,
     lent,
