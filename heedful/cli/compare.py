@@ -6,12 +6,14 @@ variant is a name and what differs from the others: settings (as in --set of hee
 a run whose settings it takes. A name alone is the base. history is a built-in comparison on the phrasebook,
 from the RNN to the Transformer with each notion of position that the lectures show. With
 train.learning_rate=1e-3,3e-3 each variant tries both learning rates on held-out data and uses the better one.
+alignment trains the stages of a model that follows instructions (supervised, dpo, rl, and rl against a weak
+reward model) and shows their rewards, win rates and the curve of over-optimization.
 
 The folder holds compare.json, records.jsonl, rates.jsonl, table.csv, trials.csv, plot.svg, and every model in
 runs/. Ctrl-C saves and stops; the same command continues and repeats nothing. More seeds or variants can be
 added to a folder.
 
-Examples: heedful compare history;
+Examples: heedful compare history; heedful compare alignment;
 heedful compare translate --corpus phrasebook --size tiny --steps 500 --variant base
 --variant "post: model.norm=post";
 heedful compare lm --text books/ --tokens 2e6 --variant gpt2 --variant "modern: model.architecture=modern";
@@ -59,6 +61,7 @@ class CompareOptions(DataOptions):
     what: Annotated[
         Literal[
             "history",
+            "alignment",
             "translate",
             "lm",
             "mlm",
@@ -74,9 +77,9 @@ class CompareOptions(DataOptions):
             "caption",
         ],
         Positional,
-        arg("TASK|history"),
+        arg("TASK|history|alignment"),
     ] = "translate"
-    """A task of heedful train; or history, a built-in comparison."""
+    """A task of heedful train; or a built-in comparison: history, alignment."""
 
     variant: Annotated[tuple[str, ...], arg("NAME: PART.NAME=VALUE ...", "none"), Repeated] = ()
     """A variant, in quotes; give two or more. Without a name, its settings are its name."""
@@ -140,6 +143,8 @@ def compare(given: CompareOptions) -> int:
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("compare is for one process: give the command without torchrun")
+    if given.what == ALIGNMENT:
+        return compare_alignment(given)
     given = resumed(given) if given.resume else given
     device = find_device(given.device)
     asked = asked_of(given, device)
@@ -157,6 +162,47 @@ def compare(given: CompareOptions) -> int:
                 f"  {failure(record.failed)}" if record.failed else f"  {describe_scores(record, metric)}"
             )
     print(write_report(path, asked, entries, metric, given.json))
+    return 0
+
+
+ALIGNMENT = "alignment"
+OF_ALIGNMENT = ("what", "steps", "seeds", "run", "resume", "device", "json")
+
+
+def compare_alignment(given: CompareOptions) -> int:
+    """Train every stage with every seed, judge the models, and report."""
+    from ..lab.alignment import judged, report, stages
+    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress
+
+    for option in fields(given):
+        if option.name not in OF_ALIGNMENT and getattr(given, option.name) != option.default:
+            name = option.name.replace("_", "-")
+            raise BadInput(f"--{name} cannot be given with alignment, whose stages are settled: leave it out")
+    if given.seeds < 1:
+        raise BadInput(f"--seeds is at least 1, not {given.seeds}")
+    device, path = find_device(given.device), Path(given.resume or given.run or "runs/alignment")
+    stages.open_folder(path, given.steps)
+    with TrainingProgress() as voice:
+        for seed in range(given.seeds):
+            for stage, finished in stages.run_stages(path, seed, voice, device, given.steps):
+                if not finished:
+                    again = command("compare", ALIGNMENT, "--run", path)
+                    voice.say(f"stopped and saved in {stage.name}, seed {seed}: continue with `{again}`")
+                    return INTERRUPTED_AND_SAVED
+        voice.say("judging")
+        names = (*stages.COMPARED, stages.OVER_OPTIMIZED)
+        found = {
+            (name, seed): judged.judged_stage(path, name, seed, judged.ALL, device)
+            for seed in range(given.seeds)
+            for name in names
+        }
+    rows, points = report.rows_of_stages(found), report.curve_of(path, range(given.seeds))
+    report.write_files(path, rows, points)
+    if given.json:
+        print(report.as_json(rows, points, path))
+        return 0
+    files = ", ".join(f"{path}/{name}" for name in (report.TABLE, report.CURVE, report.FIGURE))
+    print(f"{report.report_text(rows, points, found)}\n{files}")
     return 0
 
 

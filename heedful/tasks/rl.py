@@ -82,7 +82,7 @@ class RLTraining(StartedTraining):
     updates: Annotated[Count, "updates in a pass"] = 2
     batch_tokens: Annotated[int, Range(1, 1_000_000_000), "tokens written or scored at once, about"] = 32768
     temperature: Annotated[float, Range(0, 100, "(]"), "of what is written in a round"] = 1.0
-    beta: Annotated[float, Range(0, 1000), "what leaving the reference costs, per nat"] = 0.02
+    beta: Annotated[float, Range(0, 1000), "what leaving the reference costs, per nat"] = 0.01
     clip: Annotated[Part, "how far a token's probability may move in a round and still be rewarded"] = 0.2
     discount: Annotated[float, Range(0, 1), "ppo: of the reward, for each token until it comes"] = 1.0
     gae_lambda: Annotated[float, Range(0, 1), "ppo: 0 trusts values, 1 trusts rewards"] = 0.95
@@ -377,13 +377,18 @@ TASK = Task(
     corpora={
         CORPUS: Corpus(
             tuple(name for name in instructions.SPLITS if name != "train"),
-            {name: value for name, value in INSTRUCTIONS.items() if name.startswith(("data.", "evaluate."))},
+            {
+                **{key: INSTRUCTIONS[key] for key in ("data.max_length", "data.max_response_length")},
+                "train.temperature": 0.7,
+                "train.ema_decay": 0.97,
+                "evaluate.rows": 200,
+            },
         )
     },
     starts=Starts(
         find=starting_from(DECODERS),
         published={"data.max_length": 512, "evaluate.rows": 50, "train.prompts": 16},
-        own={"train.learning_rate": 2e-4, "train.prompts": 64, "train.steps": 200},
+        own={"train.learning_rate": 2e-4, "train.prompts": 64, "train.steps": 240},
     ),
     choose=choose,
     read=read,
