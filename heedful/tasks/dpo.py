@@ -87,7 +87,7 @@ from .tuning import tuning_of
 @dataclass(frozen=True)
 class DpoTraining(FineTuning):
     batch_tokens: BatchTokens = 8192
-    learning_rate: LearningRate = 1e-6
+    learning_rate: LearningRate = 1e-5
     warmup_steps: WarmupSteps = 100
     label_smoothing: WrongPairs = 0.0
     beta: Annotated[float, Range(0, 100, "(]"), "what a nat away from the reference costs (DPO's beta)"] = 0.1
@@ -171,7 +171,8 @@ def draw_own(recipe: Recipe, examples: DpoExamples, device: torch.device, say: C
     model = reference_model(examples.origin, device)
     template = template_of(examples.folder)
     vocab = vocabulary(examples.folder, examples.origin)
-    room = room_of(model, recipe), recipe.data.max_response_length
+    context = examples.origin.config.context
+    room = min(recipe.data.max_length or context, context), recipe.data.max_response_length
     for split in ("train", "valid"):
         rows = list(rows_of(recipe, split, Report(recipe.data.bad_lines)))
         track = partial(spoken, say, f"own responses ({split})")
@@ -344,7 +345,7 @@ def evaluator(
     recipe, d = asked.recipe, asked.recipe.data
     inside(asked.run, OF_RUN)  # missing, it would be made again, and a run is not to be changed
     vocab, template = vocab_of(asked.run, recipe), template_of(asked.run)
-    length, packed = room_of(model, recipe), keeps_packed_rows(model)
+    length, packed = room_of(asked.run, recipe), keeps_packed_rows(model)
     rows = list(islice(rows_of(recipe, asked.split, report), most))
     found = tokenized(vocab, template, rows, report, d.valid_table)
     prompts = held_out = list(reported(found, length, d.max_response_length, report, d.valid_table))
@@ -377,13 +378,18 @@ def choose(recipe: Recipe, examples: DpoExamples, device: str) -> Iterator[Choic
     yield from steps_for(recipe, examples.size, EPOCHS, MOST_STEPS)
 
 
+# The rejected responses of the corpus are mostly ones that a tuned model would not write. With them, or with
+# a small beta, pairs are told apart better and better, and greedy responses become worse.
 PAIRS = {
     "data.max_length": 128,
     "data.max_response_length": 32,
+    "data.rejected": "own",
+    "train.beta": 1.0,
+    "train.learning_rate": 1e-4,
     "train.batch_tokens": 4096,
     "train.warmup_steps": 20,
-    "train.steps": 300,
-    "evaluate.rows": 200,
+    "train.steps": 200,
+    "evaluate.rows": 500,
 }
 
 TASK = Task(
@@ -394,9 +400,14 @@ TASK = Task(
     corpora={CORPUS: Corpus(("valid", "test", "combinations"), PAIRS, metric="reward")},
     starts=Starts(
         find=starting_from(DECODERS),
-        published={"data.max_length": 512, "evaluate.rows": 200, "model.dropout": 0.0},
-        own={"train.learning_rate": 1e-4, "model.dropout": 0.0},
-        lora={"train.learning_rate": 5e-5},
+        published={
+            "train.learning_rate": 1e-6,
+            "data.max_length": 512,
+            "evaluate.rows": 200,
+            "model.dropout": 0.0,
+        },
+        own={"model.dropout": 0.0},
+        lora={"train.learning_rate": 1e-5},
     ),
     choose=choose,
     chosen={"train.steps": f"one pass over the pairs, at most {MOST_STEPS:,} steps"},

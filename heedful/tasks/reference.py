@@ -73,7 +73,7 @@ def pairs_hash(tokens: Sequence[PairTokens]) -> str:
 
 
 @dataclass(frozen=True)
-class Reference:
+class KeptReference:
     """log ref(y | x) [2, P] of the chosen and the rejected responses of pairs, by their numbers."""
 
     learned: np.ndarray
@@ -133,7 +133,7 @@ def spoken(say: Say, doing: str, parts: Sequence[T]) -> Iterator[T]:
         yield part
 
 
-def read_reference(run: Path, origin: Origin, learned: PairRows, held_out: PairRows) -> Reference:
+def read_reference(run: Path, origin: Origin, learned: PairRows, held_out: PairRows) -> KeptReference:
     """What a run has kept, if it is about these pairs and this model."""
     path = inside(run, FILE)
     with opened(path) as file:
@@ -144,4 +144,4 @@ def read_reference(run: Path, origin: Origin, learned: PairRows, held_out: PairR
     if said != labels_of(origin, learned, held_out):
         told = f"{path} is about other pairs or another model than this run has"
         raise BadInput(one_line(f"{told}: delete it, and it is computed again"))
-    return Reference(found["learned"].numpy(), found["held_out"].numpy())
+    return KeptReference(found["learned"].numpy(), found["held_out"].numpy())

@@ -176,7 +176,7 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
     )
     told, guessing = outcome.job.baselines["loss"]
     assert f"baseline {told}: {guessing:.3f}" in talk.lines
-    assert outcome.best.scores["loss"] > guessing
+    assert outcome.best.scores["loss"] >= guessing
     assert (
         f"{outcome.best.scores['loss']:.3f}, is not below the baseline {told}, {guessing:.3f}: "
         in talk.lines[-1]
