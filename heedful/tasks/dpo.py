@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -35,7 +35,9 @@ from .configs import started_config
 from .evaluation import EvaluationRequest, Measured, by_length
 from .instruct import ResponseEvaluator, room_of
 from .instruct_data import CORPUS, ResponseTokens, template_of
-from .origin import DECODERS, Origin, begin, find_origin, special_of, starting_from, vocab_of
+from .origin import DECODERS, Origin, begin, find_origin, special_of, starting_from, vocab_of, vocabulary
+from .own_responses import is_kept, keep, kept, with_own
+from .own_responses import responses_of as own_responses
 from .preference_data import (
     PairExamples,
     PairRow,
@@ -66,7 +68,7 @@ from .preference_scores import (
     pair_scores,
     reported,
 )
-from .recipe.choices import Choice, steps_for
+from .recipe.choices import Choice, DataSize, steps_for
 from .recipe.settings import BatchTokens, FineTuning, LearningRate, Recipe, WarmupSteps
 from .reference import (
     ROWS,
@@ -75,6 +77,7 @@ from .reference import (
     read_reference,
     reference_model,
     response_logprobs,
+    spoken,
 )
 from .summary_forms import device_of
 from .task import Corpus, Job, Starts, Task, chunks, sample_count, spread
@@ -84,7 +87,7 @@ from .tuning import tuning_of
 @dataclass(frozen=True)
 class DpoTraining(FineTuning):
     batch_tokens: BatchTokens = 8192
-    learning_rate: LearningRate = 1e-6
+    learning_rate: LearningRate = 1e-5
     warmup_steps: WarmupSteps = 100
     label_smoothing: WrongPairs = 0.0
     beta: Annotated[float, Range(0, 100, "(]"), "what a nat away from the reference costs (DPO's beta)"] = 0.1
@@ -97,6 +100,90 @@ def loss_of(
     aux = auxiliary(model)
     rewards_N = implicit_reward(response_logprobs(model, batch, aux), reference_N, beta)
     return with_aux(Loss(*pair_losses(*by_pair(rewards_N), smoothing), batch.count), aux)
+
+
+# What a run reads
+
+
+@dataclass(frozen=True)
+class DpoData(PreferenceData):
+    """The same, or the model's own responses as those that people do not prefer."""
+
+    rejected: Annotated[
+        Literal["given", "own"],
+        "rejected responses: those given, or what the model to start from says wrongly",
+    ] = "given"
+
+
+@dataclass(frozen=True)
+class DpoExamples:
+    """The model to start from, and pairs, which may have to wait for its own responses."""
+
+    recipe: Recipe
+    folder: Path
+    origin: Origin
+    say: Callable[[str], None]
+
+    @cached_property
+    def pairs(self) -> PairExamples:
+        """The pairs as tokens."""
+        return read_pairs(self.recipe, self.folder, self.origin, self.say, self.rows)
+
+    def rows(self, recipe: Recipe, split: str, report: Report) -> Iterator[PairRow]:
+        """The pairs of a split."""
+        given = rows_of(recipe, split, report)
+        if recipe.data.rejected == "given":
+            return given
+        rows = list(given)
+        return with_own(rows, kept(self.folder, split, len(rows)))
+
+    def prompts(self, length: int) -> list[tuple[PairRow, PairTokens]]:
+        """What is responded to at an evaluation: held-out rows that fit, whatever the model says itself."""
+        d, pairs = self.recipe.data, self.pairs
+        rows = rows_of(self.recipe, "valid", Report())
+        found = tokenized(pairs.vocab, pairs.template, rows, Report(), d.valid_table)
+        return fitting(found, length, d.max_response_length)
+
+    @property
+    def size(self) -> DataSize:
+        return self.pairs.size
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> DpoExamples:
+    """The model to start from; the pairs are read when they are first asked for."""
+    if origin is None:
+        raise BadInput(NO_ORIGIN)
+    return DpoExamples(recipe, folder, origin, say)
+
+
+def precompute(
+    recipe: Recipe, examples: DpoExamples, device: torch.device, say: Callable[[str], None]
+) -> None:
+    """The model's own responses where they are asked for, and log-probabilities of all pairs by it."""
+    if recipe.data.rejected == "own" and not is_kept(examples.folder):
+        draw_own(recipe, examples, device, say)
+    rows = laid_out(recipe, examples.pairs)
+    compute(examples.folder, examples.origin, rows.learned, rows.tried, device, say)
+
+
+def draw_own(recipe: Recipe, examples: DpoExamples, device: torch.device, say: Callable[[str], None]) -> None:
+    """A response of the model to start from to every prompt, kept in the run's folder."""
+    model = reference_model(examples.origin, device)
+    template = template_of(examples.folder)
+    vocab = vocabulary(examples.folder, examples.origin)
+    context = examples.origin.config.context
+    room = min(recipe.data.max_length or context, context), recipe.data.max_response_length
+    for split in ("train", "valid"):
+        rows = list(rows_of(recipe, split, Report(recipe.data.bad_lines)))
+        track = partial(spoken, say, f"own responses ({split})")
+        keep(
+            examples.folder,
+            split,
+            own_responses(model, vocab, template, rows, room, recipe.train.seed, track),
+        )
+
+
+NO_ORIGIN = "dpo goes on from a model that responds already: give --from FOLDER, such as a run of instruct"
 
 
 # The task
@@ -118,7 +205,8 @@ class LaidOut:
 
 def laid_out(recipe: Recipe, examples: PairExamples) -> LaidOut:
     """What fits the model to start from."""
-    d, origin = recipe.data, started(examples)
+    d, origin = recipe.data, examples.origin
+    assert origin is not None
     config = started_config(recipe, origin.config)
     length = min(d.max_length or config.context, config.context)
     kept = StoredPairs(examples.train, length, d.max_response_length)
@@ -131,41 +219,17 @@ def laid_out(recipe: Recipe, examples: PairExamples) -> LaidOut:
     return LaidOut(config, kept, PairRows(kept, length, packed), len(fit), held_out, tried, length, packed)
 
 
-NO_ORIGIN = "dpo goes on from a model that responds already: give --from FOLDER, such as a run of instruct"
-
-
-def started(examples: PairExamples) -> Origin:
-    if examples.origin is None:
-        raise BadInput(
-            "dpo goes on from a model that responds already: give --from FOLDER, a run of instruct"
-        )
-    return examples.origin
-
-
-def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> PairExamples:
-    """Read or generate the pairs, write them down by the chat template, and tokenize."""
-    if origin is None:
-        raise BadInput(
-            "dpo goes on from a model that responds already: give --from FOLDER, a run of instruct"
-        )
-    return read_pairs(recipe, folder, origin, say)
-
-
-def precompute(
-    recipe: Recipe, examples: PairExamples, device: torch.device, say: Callable[[str], None]
-) -> None:
-    """The log-probabilities of all pairs by the model to start from."""
-    rows = laid_out(recipe, examples)
-    compute(examples.folder, started(examples), rows.learned, rows.tried, device, say)
-
-
-def job(recipe: Recipe, examples: PairExamples) -> Job:
+def job(recipe: Recipe, found: DpoExamples) -> Job:
     """Pack the pairs, and put together what a run needs."""
-    d, t, vocab, origin = recipe.data, recipe.train, examples.vocab, started(examples)
+    examples, origin = found.pairs, found.origin
+    d, t, vocab = recipe.data, recipe.train, examples.vocab
     rows = laid_out(recipe, examples)
     reference = read_reference(examples.folder, origin, rows.learned, rows.tried)
     plan = rows.learned.plan(t.batch_tokens, t.seed)
-    judged = DpoEvaluator(vocab, rows.held_out, rows.tried, d.max_response_length)
+    prompts = (
+        spread(found.prompts(rows.length), recipe.evaluate.rows) if d.rejected == "own" else rows.held_out
+    )
+    judged = DpoEvaluator(vocab, prompts, rows.tried, d.max_response_length)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PreferenceBatch]:
         parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
@@ -204,11 +268,11 @@ class DpoEvaluator:
     the model's own responses are worth."""
 
     def __init__(
-        self, vocab: Any, held_out: Sequence[tuple[PairRow, PairTokens]], rows: PairRows, longest: int
+        self, vocab: Any, prompts: Sequence[tuple[PairRow, PairTokens]], rows: PairRows, longest: int
     ) -> None:
-        """longest: tokens of a response."""
-        self.pairs, self.rows = [row for row, _ in held_out], rows
-        right = [(row.right, ResponseTokens(tokens.prompt, tokens.chosen)) for row, tokens in held_out]
+        """prompts: what is responded to, where pairs may be fewer. longest: tokens of a response."""
+        self.prompts, self.rows = [row for row, _ in prompts], rows
+        right = [(row.right, ResponseTokens(tokens.prompt, tokens.chosen)) for row, tokens in prompts]
         self.written = ResponseEvaluator(vocab, right, rows.longest, longest, rows.packed)
 
     def evaluate(self, model: Decoder, reference: np.ndarray, beta: float) -> dict[str, float]:
@@ -219,12 +283,12 @@ class DpoEvaluator:
 
     def responses(self, model: Decoder) -> dict[str, np.ndarray]:
         """Whether each greedy response is right, and its reward, where there is a judge."""
-        some = range(len(self.pairs) if self.judged else 0)
+        some = range(len(self.prompts) if self.judged else 0)
         return self.written.scores(self.written.write(model, some)) if some else {}
 
     @property
     def judged(self) -> bool:
-        return self.pairs[0].instruction is not None
+        return self.prompts[0].instruction is not None
 
 
 def implicit_scores(found: np.ndarray, reference: np.ndarray, beta: float) -> dict[str, np.ndarray]:
@@ -235,25 +299,27 @@ def implicit_scores(found: np.ndarray, reference: np.ndarray, beta: float) -> di
 
 def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     """Implicit rewards of all held-out pairs; for the built-in corpus, also rewards of greedy responses."""
-    recipe, d = asked.recipe, asked.recipe.data
-    judged, report = evaluator(model, asked, Report(d.bad_lines), None)
-    origin = find_origin(recipe.train.from_, asked.run, DECODERS)
-    reference = reference_model(origin, device_of(model))
+    recipe = asked.recipe
+    reference = reference_model(find_origin(recipe.train.from_, asked.run, DECODERS), device_of(model))
+    report = Report(recipe.data.bad_lines)
+    judged, rows = evaluator(model, reference, asked, report)
     parts = list(chunks(range(judged.rows.apart.rows), max(1, asked.rows // 4)))
     before = logprobs_of(reference, judged.rows, asked.track(parts, "reading by the reference"))
     after = logprobs_of(model, judged.rows, asked.track(parts, "reading"))
     pairs = implicit_scores(after, before, recipe.train.beta)
     lines, written = responses_of(model, judged, asked)
-    kinds = [row.instruction.kind for row in judged.pairs if row.instruction is not None]
+    kinds = [row.instruction.kind for row in judged.prompts if row.instruction is not None]
+    by_kind = {"kinds": by_group(kinds, written)} if kinds else {}
     return Measured(
-        examples=len(judged.pairs),
-        unit="pairs",
+        examples=len(judged.prompts),
+        unit="prompts",
         per="pair",
         metrics={**means(written), **means(pairs)},
         intervals=intervals({**written, **pairs}),
         baselines=baselines_of(asked.run, judged.rows.tokens),
         signature={"loss": f"of implicit rewards|beta:{recipe.train.beta:g}"},
-        details={**({"kinds": by_group(kinds, written)} if kinds else {}), **by_flaw(judged.pairs, pairs)},
+        details={**by_kind, **(by_flaw(rows, pairs) if recipe.data.rejected == "given" else {})},
+        counts={"pairs": len(rows)},
         report=report,
         lines=lines,
     )
@@ -265,7 +331,7 @@ def responses_of(
     """Greedy responses to all prompts, and what they are worth; none where there is no judge."""
     if not judged.judged:
         return [], {}
-    prompts, found = judged.written.prompts, [""] * len(judged.pairs)
+    prompts, found = judged.written.prompts, [""] * len(judged.prompts)
     for some in asked.track(by_length([len(prompt) for prompt in prompts], asked.rows), "responding"):
         for i, text in zip(some, judged.written.write_group(model, some), strict=True):
             found[i] = text
@@ -273,25 +339,30 @@ def responses_of(
 
 
 def evaluator(
-    model: Decoder, asked: EvaluationRequest, report: Report, most: int | None
-) -> tuple[DpoEvaluator, Report]:
-    """What judges a finished model, by all held-out pairs or the first ones."""
+    model: Decoder, reference: Decoder, asked: EvaluationRequest, report: Report, most: int | None = None
+) -> tuple[DpoEvaluator, list[PairRow]]:
+    """What judges a finished model by all held-out pairs or the first ones, and these pairs."""
     recipe, d = asked.recipe, asked.recipe.data
     inside(asked.run, OF_RUN)  # missing, it would be made again, and a run is not to be changed
     vocab, template = vocab_of(asked.run, recipe), template_of(asked.run)
-    rows = islice(rows_of(recipe, asked.split, report), most)
+    length, packed = room_of(asked.run, recipe), keeps_packed_rows(model)
+    rows = list(islice(rows_of(recipe, asked.split, report), most))
     found = tokenized(vocab, template, rows, report, d.valid_table)
-    length, packed = room_of(model, recipe), keeps_packed_rows(model)
-    held_out = list(reported(found, length, d.max_response_length, report, d.valid_table))
+    prompts = held_out = list(reported(found, length, d.max_response_length, report, d.valid_table))
+    if d.rejected == "own":
+        room = length, d.max_response_length
+        own = own_responses(reference, vocab, template, rows, room, recipe.train.seed)
+        found = tokenized(vocab, template, with_own(rows, own), Report(), d.valid_table)
+        held_out = list(reported(found, length, d.max_response_length, Report(), d.valid_table))
     pairs = PairRows([tokens for _, tokens in held_out], length, packed)
-    return DpoEvaluator(vocab, held_out, pairs, d.max_response_length), report
+    return DpoEvaluator(vocab, prompts, pairs, d.max_response_length), [row for row, _ in held_out]
 
 
 def held_out_loss(model: Decoder, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss of a few held-out pairs, and that of the model that it started from."""
     recipe = asked.recipe
-    judged, _ = evaluator(model, asked, Report(recipe.data.bad_lines), rows)
     reference = reference_model(find_origin(recipe.train.from_, asked.run, DECODERS), device_of(model))
+    judged, _ = evaluator(model, reference, asked, Report(recipe.data.bad_lines), rows)
     parts = list(chunks(range(judged.rows.apart.rows), ROWS))
     before, after = (logprobs_of(one, judged.rows, parts) for one in (reference, model))
     return float(implicit_scores(after, before, recipe.train.beta)["loss"].mean()), NO_PREFERENCE
@@ -302,31 +373,41 @@ def held_out_loss(model: Decoder, asked: EvaluationRequest, rows: int) -> tuple[
 EPOCHS, MOST_STEPS = 1, 10_000
 
 
-def choose(recipe: Recipe, examples: PairExamples, device: str) -> Iterator[Choice]:
+def choose(recipe: Recipe, examples: DpoExamples, device: str) -> Iterator[Choice]:
     """One pass over the pairs: a second one mostly moves further away from the reference."""
     yield from steps_for(recipe, examples.size, EPOCHS, MOST_STEPS)
 
 
+# The rejected responses of the corpus are mostly ones that a tuned model would not write. With them, or with
+# a small beta, pairs are told apart better and better, and greedy responses become worse.
 PAIRS = {
     "data.max_length": 128,
     "data.max_response_length": 32,
+    "data.rejected": "own",
+    "train.beta": 1.0,
+    "train.learning_rate": 1e-4,
     "train.batch_tokens": 4096,
     "train.warmup_steps": 20,
-    "train.steps": 300,
-    "evaluate.rows": 200,
+    "train.steps": 200,
+    "evaluate.rows": 500,
 }
 
 TASK = Task(
     name="dpo",
-    data=PreferenceData,
+    data=DpoData,
     train=DpoTraining,
     architectures={"llama": {}, "gpt2": {}, "gpt1": {}, "gpt3": {}, "modern": {}, "mixture": {}},
     corpora={CORPUS: Corpus(("valid", "test", "combinations"), PAIRS, metric="reward")},
     starts=Starts(
         find=starting_from(DECODERS),
-        published={"data.max_length": 512, "evaluate.rows": 200, "model.dropout": 0.0},
-        own={"train.learning_rate": 1e-4, "model.dropout": 0.0},
-        lora={"train.learning_rate": 5e-5},
+        published={
+            "train.learning_rate": 1e-6,
+            "data.max_length": 512,
+            "evaluate.rows": 200,
+            "model.dropout": 0.0,
+        },
+        own={"model.dropout": 0.0},
+        lora={"train.learning_rate": 1e-5},
     ),
     choose=choose,
     chosen={"train.steps": f"one pass over the pairs, at most {MOST_STEPS:,} steps"},

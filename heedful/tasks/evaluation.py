@@ -38,7 +38,7 @@ SHOWN = {
     "las": ("LAS", "{:.2%}"),
     "accuracy": ("accuracy", "{:.1%}"),
     "margin": ("margin", "{:.3f}"),
-    "chosen": ("reward of chosen", "{:.3f}"),
+    "chosen": ("chosen reward", "{:.3f}"),
     "macro_f1": ("macro F1", "{:.4f}"),
     "next_sentence": ("next sentence", "{:.1%}"),
     "things": ("shapes and colors right", "{:.1%}"),

@@ -30,6 +30,7 @@ from ..decode.step import step_of
 from ..errors import BadInput
 from ..files import inside, one_line
 from ..interop.hf.chat_files import OF_RUN
+from ..interop.run.read import describe_run
 from ..models.base.settings import Part
 from ..models.base.shells import Decoder, keeps_packed_rows
 from ..models.base.skeleton import skeleton
@@ -278,7 +279,9 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     held_out = list(tokenized(vocab, template, rows, report, d.valid_table))
     if not held_out:
         raise BadInput(f"the chat template refuses every conversation ({report.sentence()})")
-    judged = ResponseEvaluator(vocab, held_out, room_of(model, recipe), d.max_response_length, packs(model))
+    judged = ResponseEvaluator(
+        vocab, held_out, room_of(asked.run, recipe), d.max_response_length, packs(model)
+    )
     nats, count = judged.loss(model, chunks(range(judged.batches.apart.rows), asked.rows))
     found = [""] * len(held_out)
     for some in asked.track(by_length([len(prompt) for prompt in judged.prompts], asked.rows), "responding"):
@@ -330,10 +333,10 @@ def packs(model: Decoder) -> bool:
     return keeps_packed_rows(model)
 
 
-def room_of(model: Decoder, recipe: Recipe) -> int:
-    """Tokens that the model reads at once."""
-    context = recipe.model.sizes.get("context") or model.inputs.position.longest or 1 << 20
-    return min(recipe.data.max_length or context, context)
+def room_of(run: Path, recipe: Recipe) -> int:
+    """Tokens that the model of a run reads at once."""
+    _, config = describe_run(run)
+    return min(recipe.data.max_length or config.context, config.context)
 
 
 def held_out_loss(model: Decoder, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
@@ -343,7 +346,7 @@ def held_out_loss(model: Decoder, asked: EvaluationRequest, rows: int) -> tuple[
     some = list(islice(rows_of(recipe, asked.split, report), rows))
     held_out = list(tokenized(vocab, template, some, report, recipe.data.valid_table))
     longest = recipe.data.max_response_length
-    judged = ResponseEvaluator(vocab, held_out, room_of(model, recipe), longest, packs(model))
+    judged = ResponseEvaluator(vocab, held_out, room_of(asked.run, recipe), longest, packs(model))
     loss, _ = judged.loss(model, chunks(range(judged.batches.apart.rows), rows))
     return loss, judged.by_frequency(Store.mapped(asked.run / "data"))
 

@@ -7,7 +7,7 @@ rejected one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -165,7 +165,12 @@ class PairExamples:
         return DataSize(len(self.train), sum(map(self.train.tokens, sides)), "pairs")
 
 
-def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Any) -> PairExamples:
+RowsOf = Callable[[Recipe, str, Report], Iterator[PairRow]]
+
+
+def read(
+    recipe: Recipe, folder: Path, origin: Origin | None, say: Any, find_rows: RowsOf = rows_of
+) -> PairExamples:
     """Read or generate the pairs, write them down by the chat template, and tokenize."""
     if origin is not None and isinstance(origin.config, XLConfig):
         raise BadInput(
@@ -174,8 +179,9 @@ def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Any) -> PairE
     d, report = recipe.data, Report(recipe.data.bad_lines)
     template = template_of(folder)  # first: whether texts may hold special tokens depends on it
     vocab = vocabulary_of(recipe, folder, origin, template)
-    train = kept_pairs(recipe, folder / "data", vocab, template, report)
-    rows = rows_of(recipe, "valid", report)
+    learned = find_rows(recipe, "train", report)
+    train = kept_pairs(recipe.data, folder / "data", vocab, template, learned, report)
+    rows = find_rows(recipe, "valid", report)
     held_out = list(tokenized(vocab, template, rows, report, d.valid_table))
     if report.counts:
         say(report.sentence())
@@ -198,14 +204,18 @@ FIELDS = {"prompt": "what was said before", "chosen": "the preferred response", 
 
 
 def kept_pairs(
-    recipe: Recipe, folder: Path, vocab: VocabLike, template: TurnTemplate, report: Report
+    d: PreferenceData,
+    folder: Path,
+    vocab: VocabLike,
+    template: TurnTemplate,
+    pairs: Iterator[PairRow],
+    report: Report,
 ) -> Store:
     """The tokenized training pairs, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)
-    d = recipe.data
     about: dict[str, Any] = {"vocab": vocab.hash, "corpus": d.corpus, "table": d.table}
-    found = tokenized(vocab, template, rows_of(recipe, "train", report), report, d.table)
+    found = tokenized(vocab, template, pairs, report, d.table)
     rows = ({name: getattr(tokens, name) for name in FIELDS} for _, tokens in found)
     return write_store(folder, FIELDS, rows, vocab.size, about)
 

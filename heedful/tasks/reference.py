@@ -7,10 +7,12 @@ goes on reads them again, bit for bit. The file says which pairs and which model
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -30,9 +32,12 @@ from .origin import DECODERS, Origin, check_same, source_of
 from .preference_data import PairRows, PairTokens, PreferenceBatch, by_pair
 from .task import chunks
 
-FILE = "reference.safetensors"
+FILE, ABOUT = "reference.safetensors", "about"
 ROWS = 8  # rows of pairs that are read at once
 QUIET = 10.0  # seconds between two sentences about how far it is
+
+T = TypeVar("T")
+Say = Callable[[str], None]
 
 
 def response_logprobs(model: Decoder, batch: PreferenceBatch, aux: Aux | None = None) -> Tensor:
@@ -68,7 +73,7 @@ def pairs_hash(tokens: Sequence[PairTokens]) -> str:
 
 
 @dataclass(frozen=True)
-class Reference:
+class KeptReference:
     """log ref(y | x) [2, P] of the chosen and the rejected responses of pairs, by their numbers."""
 
     learned: np.ndarray
@@ -93,14 +98,13 @@ def compute(
     if present(run / FILE):
         return
     model = reference_model(origin, device)
-    total = learned.apart.rows + held_out.apart.rows
-    track = spoken(say, total)
-    found = {
-        name: torch.from_numpy(logprobs_of(model, rows, track(rows)))
-        for name, rows in (("learned", learned), ("held_out", held_out))
-    }
+    found = {}
+    for name, rows in (("learned", learned), ("held_out", held_out)):
+        parts = list(chunks(range(rows.apart.rows), ROWS))
+        told = spoken(say, "log-probabilities of the reference", parts)
+        found[name] = torch.from_numpy(logprobs_of(model, rows, told))
     said = labels_of(origin, learned, held_out) | {"numbers": numbers_hash(found)}
-    write_bytes(run / FILE, save(found, said))
+    write_bytes(run / FILE, save(found, {ABOUT: json.dumps(said)}))  # one entry: several come in any order
 
 
 def numbers_hash(found: Mapping[str, Tensor]) -> str:
@@ -119,34 +123,25 @@ def reference_model(origin: Origin, device: str | torch.device) -> Decoder:
     return model
 
 
-Say = Callable[[str], None]
+def spoken(say: Say, doing: str, parts: Sequence[T]) -> Iterator[T]:
+    """The same parts, with a sentence now and then about how many of them are done."""
+    spoke = time.monotonic()
+    for done, part in enumerate(parts):
+        if time.monotonic() - spoke > QUIET:
+            spoke = time.monotonic()
+            say(f"{doing}: {done / len(parts):.0%}")
+        yield part
 
 
-def spoken(say: Say, total: int) -> Callable[[PairRows], Iterable[list[int]]]:
-    """Parts of all rows, with a sentence now and then about how many of them are done."""
-    spoke, done = time.monotonic(), 0
-
-    def parts(rows: PairRows) -> Iterable[list[int]]:
-        nonlocal spoke, done
-        for part in chunks(range(rows.apart.rows), ROWS):
-            yield part
-            done += len(part)
-            if time.monotonic() - spoke > QUIET:
-                spoke = time.monotonic()
-                say(f"log-probabilities of the reference: {done / total:.0%}")
-
-    return parts
-
-
-def read_reference(run: Path, origin: Origin, learned: PairRows, held_out: PairRows) -> Reference:
+def read_reference(run: Path, origin: Origin, learned: PairRows, held_out: PairRows) -> KeptReference:
     """What a run has kept, if it is about these pairs and this model."""
     path = inside(run, FILE)
     with opened(path) as file:
-        said = file.metadata() or {}
+        said = json.loads((file.metadata() or {}).get(ABOUT, "{}"))
     found = {name: tensor.clone() for name, tensor in read_tensors(headers(path))}
     if said.pop("numbers", "") != numbers_hash(found):
         raise BadInput(one_line(f"{path} is damaged: delete it, and it is computed again"))
     if said != labels_of(origin, learned, held_out):
         told = f"{path} is about other pairs or another model than this run has"
         raise BadInput(one_line(f"{told}: delete it, and it is computed again"))
-    return Reference(found["learned"].numpy(), found["held_out"].numpy())
+    return KeptReference(found["learned"].numpy(), found["held_out"].numpy())

@@ -192,7 +192,7 @@ def measure(model: DecoderClassifier, asked: EvaluationRequest) -> Measured:
     inside(asked.run, OF_RUN)  # missing, it would be made again, and a run is not to be changed
     vocab, template, report = vocab_of(asked.run, recipe), template_of(asked.run), Report(d.bad_lines)
     rows = tokenized(vocab, template, rows_of(recipe, asked.split, report), report, d.valid_table)
-    length = room_of(model.decoder, recipe)
+    length = room_of(asked.run, recipe)
     held_out = list(reported(rows, length, d.max_response_length, report, d.valid_table))
     judged = RewardEvaluator(held_out, length, keeps_packed_rows(model))
     parts = chunks(range(judged.rows.apart.rows), max(1, asked.rows // 2))
@@ -214,7 +214,7 @@ def held_out_loss(model: DecoderClassifier, asked: EvaluationRequest, rows: int)
     """The loss of a few held-out pairs, and that of giving both responses the same reward."""
     recipe, report = asked.recipe, Report(asked.recipe.data.bad_lines)
     vocab, template = vocab_of(asked.run, recipe), template_of(asked.run)
-    length, longest = room_of(model.decoder, recipe), recipe.data.max_response_length
+    length, longest = room_of(asked.run, recipe), recipe.data.max_response_length
     found = tokenized(vocab, template, islice(rows_of(recipe, asked.split, report), rows), report, "")
     judged = RewardEvaluator(fitting(found, length, longest), length, keeps_packed_rows(model))
     return judged.evaluate(model)["loss"], NO_PREFERENCE

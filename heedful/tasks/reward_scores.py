@@ -63,12 +63,11 @@ class RewardModel:
         if is_run(Path(folder)):
             said = recipe_in(Path(folder))
             recipe = from_json({part: value for part, value in said.items() if part != "facts"})
-            vocab, room = vocab_of(Path(folder), recipe), room_of(model.decoder, recipe)
+            vocab, room = vocab_of(Path(folder), recipe), room_of(Path(folder), recipe)
             return cls(name, model, template_by(loaded.chat), vocab.encode_batch, vocab.eos, room)
         if "eos" not in loaded.special:
             raise BadInput(one_line(f"{name} names no token that ends a response (eos_token_id)"))
-        room = model.decoder.inputs.position.longest or 1 << 20
-        encode = encoder_of(loaded)
+        encode, room = encoder_of(loaded), loaded.config.context
         return cls(name, model, template_by(loaded.chat), encode, loaded.special["eos"], room)
 
     @torch.no_grad()

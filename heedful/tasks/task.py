@@ -164,7 +164,7 @@ class Starts:
         default_factory=dict
     )  # settings for a published model, which is large
     own: Mapping[str, Any] = field(default_factory=dict)  # for a run
-    lora: Mapping[str, Any] = field(default_factory=dict)  # for adapters, which learn faster than a model
+    lora: Mapping[str, Any] = field(default_factory=dict)  # for adapters beside a published model
     elmo: Mapping[str, Any] | None = None  # for a run of an elmo, whose vectors are read; None: it is not
 
     def reader(self, folder: str) -> str:
@@ -175,6 +175,10 @@ class Starts:
         if self.reader(folder):
             return dict(self.elmo or {})
         return dict(self.own if is_run(Path(folder)) else self.published)
+
+    def adapter_settings(self, folder: str) -> dict[str, Any]:
+        """What differs where only adapters learn."""
+        return {} if is_run(Path(folder)) else dict(self.lora)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +268,12 @@ class Task:
         folder = getattr(recipe.train, "from_", "")
         started = self.tuning_settings({"train.from": folder}) if folder and self.starts is not None else {}
         return self.corpus_settings(recipe.data.corpus) | started
+
+    def adapter_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What differs where adapters learn."""
+        from_ = str(given.get("train.from") or "")
+        lora = from_ and given.get("train.tune") == "lora" and self.starts is not None
+        return self.starts.adapter_settings(from_) if lora and self.starts is not None else {}
 
     def tuning_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What differs where a model is started from."""

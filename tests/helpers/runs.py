@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from heedful.data.images.files import png_bytes
+from heedful.runs import trainer
 from heedful.tasks import find_task, recipe, task_files
 from heedful.tasks.recipe.settings import Recipe
 from helpers.recipes import without_sizes
@@ -211,6 +212,11 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.max_response_length": 9,
             "model.context": 32,
         },
+        "dpo": {
+            "data.table": texts["a.pairs"],
+            "data.valid_table": texts["v.pairs"],
+            "data.max_response_length": 9,
+        },
         "reward": {
             "data.table": texts["a.pairs"],
             "data.valid_table": texts["v.pairs"],
@@ -232,9 +238,19 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
         },
         "elmo": {"data.text": texts["text"], "model.max_characters": 9},
     }[task]
+    if task == "dpo" and "train.from" not in more:
+        more = {**more, "train.from": responder(texts)}
     known = recipe.known_settings(find_task(task), recipe.chosen_architecture(find_task(task), more))
     tiny = {key: value for key, value in {**TINY, **files}.items() if key in known}  # a dvae has no heads
     return recipe.make(task, settings=without_sizes({**tiny, "train.steps": steps, **more}))
+
+
+def responder(texts: dict[str, str]) -> str:
+    """A run of instruct beside the texts, which is trained when it is first asked for."""
+    folder = Path(texts["a.said"]).parent / "responder"
+    if not folder.exists():
+        trainer.start(recipe_for("instruct", texts, 2), folder, Quiet(), CPU)
+    return str(folder)
 
 
 def started_from(folder: Path | str, settings: dict) -> dict:

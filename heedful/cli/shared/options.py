@@ -30,8 +30,8 @@ class DataOptions:
 
     corpus: Annotated[str | None, arg("NAME", "none")] = None
     """A built-in corpus: phrasebook (translate, classify, lm, mlm, tag, parse), stories (lm, mlm), pylib (lm,
-    mlm), facts (summarize, span, choose), instructions (instruct, reward), shapes (image-classify, caption,
-    text-to-image)."""
+    mlm), facts (summarize, span, choose), instructions (instruct, reward, dpo), shapes (image-classify,
+    caption, text-to-image)."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
     """Sentences to read, one a line, plain or gzip."""
@@ -55,7 +55,7 @@ class DataOptions:
     if there is one. span: question, context and answers, a list of {"text", "start"}; in a table, question,
     context, answer and start. choose: JSON objects with context, choices (a list) and answer (which is
     right, from 0). instruct: prompt and response, or JSON objects with messages.
-    reward: prompt, chosen and rejected."""
+    reward, dpo: prompt, chosen and rejected."""
 
     valid_data: Annotated[str | None, arg("FILE", "none")] = None
     """Held-out rows to judge by."""

@@ -48,14 +48,13 @@ def make(
             raise BadInput(f"{key} cannot be set with --from: the tokenizer comes with the model there")
         if key not in known and key != ARCHITECTURE:
             raise BadInput(not_there(key, found, architecture, known))
-    tune = str(given.get("train.tune"))
     layers = [
         found.size(size, architecture),
         {f"model.{name}": value for name, value in found.architectures.get(architecture, {}).items()},
         found.corpus_settings(str(given.get("data.corpus", ""))),
         found.tuning_settings(given) if given.get("train.from") else {},
-        TUNING.get(tune, {}),
-        found.starts.lora if starts and found.starts is not None and tune == "lora" else {},
+        TUNING.get(str(given.get("train.tune")), {}),
+        found.adapter_settings(given),
         {"train.learning_rate": 1.0} if given.get("train.schedule") == "noam" else {},  # a factor there
     ]
     values = {key: value for layer in layers for key, value in layer.items() if key in known}
