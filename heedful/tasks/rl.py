@@ -312,7 +312,7 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     origin = find_origin(recipe.train.from_, asked.run)
     writer = ResponseWriter(vocab.eos, vocab.pad, d.max_response_length, recipe.train.batch_tokens)
     reference = lent(partial(reference_model, origin))
-    judged = PolicyEvaluator(recipe, vocab, held_out, room_of(model, recipe), writer, reference)
+    judged = PolicyEvaluator(recipe, vocab, held_out, room_of(asked.run, recipe), writer, reference)
     found = [""] * len(held_out)
     groups = writer.groups(judged.prompts)
     for some in asked.track(groups, "responding"):
@@ -388,7 +388,7 @@ TASK = Task(
     starts=Starts(
         find=starting_from(DECODERS),
         published={"data.max_length": 512, "evaluate.rows": 50, "train.prompts": 16},
-        own={"train.learning_rate": 2e-4, "train.prompts": 64, "train.steps": 240},
+        own={"train.learning_rate": 2e-4, "train.prompts": 64, "train.steps": 200},
     ),
     choose=choose,
     read=read,

@@ -63,7 +63,7 @@ def judge_model(
     vocab, report = vocab_of(run, recipe), Report()
     asked = rows_of(recipe, SPLIT, report)
     held_out = list(tokenized(vocab, template_of(run), asked, report, ""))[:rows]
-    room, longest = room_of(policy, recipe), recipe.data.max_response_length
+    room, longest = room_of(run, recipe), recipe.data.max_response_length
     with torch.no_grad():
         judged = ResponseEvaluator(vocab, held_out, room, longest, False)
         found = judged.write(policy, range(len(held_out)))

@@ -191,8 +191,8 @@ def bend_lines(bend: Bend | None) -> list[str]:
         return [f"{told}. No bend is seen."]
     return [
         f"Against a reward model, the true reward is highest {where}: {bend.best:.3f}.",
-        f"At a KL of {bend.last_divergence:.2f} it is {bend.last:.3f}, although the reward model's score rose",
-        f"from {bend.best_score:.2f} to {bend.last_score:.2f}.",
+        f"At a KL of {bend.last_divergence:.2f} it is {bend.last:.3f}, although the reward model's score",
+        f"rose from {bend.best_score:.2f} to {bend.last_score:.2f}.",
     ]
 
 

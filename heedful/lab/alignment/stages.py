@@ -51,12 +51,12 @@ REWARD_MODEL, OVER_OPTIMIZED = "reward model", "over-optimized"
 STAGES = (
     AlignmentStage(SUPERVISED, "instruct", 200),
     AlignmentStage(DPO, "dpo", 200, SUPERVISED),
-    AlignmentStage(RL, "rl", 240, SUPERVISED),
+    AlignmentStage(RL, "rl", 200, SUPERVISED),
     AlignmentStage(REWARD_MODEL, "reward", 60, SUPERVISED, settings={"train.warmup_steps": 10}),
     AlignmentStage(
         OVER_OPTIMIZED,
         "rl",
-        240,
+        200,
         SUPERVISED,
         REWARD_MODEL,
         {"train.beta": 0.0, "train.learning_rate": 5e-4, "evaluate.choose_by": "metric"},
