@@ -38,8 +38,8 @@ def write(run: Path, folder: Path) -> None:
     if not hasattr(file, "names"):
         raise BadInput(f"{architecture} has no Hugging Face counterpart for its adapters")
     if labels_of_run(run):
-        why = f"{run} is a decoder with a classification head, which has no bias in Hugging Face"
-        raise BadInput(one_line(f"{why}: its adapters cannot be saved for PEFT"))
+        why = f"{run} is a decoder with a classification head, whose adapters are not written for PEFT"
+        raise BadInput(one_line(f"{why}: export the run, which merges them"))
     learned = {name: tensor.clone() for name, tensor in read_tensors(headers(inside(run, SINGLE)))}
     table: Table = file.names(config)
     made = AdapterFiles(lora)
