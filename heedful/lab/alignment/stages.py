@@ -52,14 +52,14 @@ STAGES = (
     AlignmentStage(SUPERVISED, "instruct", 200),
     AlignmentStage(DPO, "dpo", 200, SUPERVISED),
     AlignmentStage(RL, "rl", 200, SUPERVISED),
-    AlignmentStage(REWARD_MODEL, "reward", 60, SUPERVISED, settings={"train.warmup_steps": 10}),
+    AlignmentStage(REWARD_MODEL, "reward", 120, SUPERVISED, settings={"train.warmup_steps": 10}),
     AlignmentStage(
         OVER_OPTIMIZED,
         "rl",
         200,
         SUPERVISED,
         REWARD_MODEL,
-        {"train.beta": 0.0, "train.learning_rate": 5e-4, "evaluate.choose_by": "metric"},
+        {"train.beta": 0.0, "evaluate.every": 10},
     ),
 )
 BY_NAME = {stage.name: stage for stage in STAGES}
