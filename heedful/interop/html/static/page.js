@@ -1,0 +1,4 @@
+export function start(opened, story) {
+  document.getElementById('status').textContent = 'ready';
+  return opened;
+}
