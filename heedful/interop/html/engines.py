@@ -33,7 +33,7 @@ class Fault(RuntimeError):
 class Engine(ABC):
     """A process in which one page is open."""
 
-    name: str
+    version: str  # what it is, such as "Chromium/131.0"
 
     @abstractmethod
     def ask(self, question: dict[str, Any]) -> Any:
@@ -56,12 +56,11 @@ def found(names: tuple[str, ...]) -> str | None:
 class Node(Engine):
     """Node.js, given the scripts of the page."""
 
-    name = "Node"
-
     def __init__(self, program: str, page: Path, plain: bool = False) -> None:
         handle, script = tempfile.mkstemp(suffix=".mjs")
         os.close(handle)
         how = ["plain"] if plain else []
+        self.version = f"Node/{subprocess.run([program, '--version'], capture_output=True, text=True).stdout.strip()}"
         self.child = subprocess.Popen(
             [program, str(STATIC / "node.mjs"), str(page), script, *how],
             stdin=subprocess.PIPE,
@@ -90,8 +89,6 @@ class Node(Engine):
 class Chromium(Engine):
     """Chromium without a window, with the page opened from its file."""
 
-    name = "Chromium"
-
     def __init__(self, program: str, page: Path) -> None:
         self.profile = Path(tempfile.mkdtemp(prefix="heedful-page-"))
         down, self.down = os.pipe()
@@ -109,6 +106,7 @@ class Chromium(Engine):
         os.close(up)
         self.close = weakref.finalize(self, end, self.child, self.profile, self.down, self.up)
         self.rest, self.number, self.session = b"", 0, ""
+        self.version = self.send("Browser.getVersion")["product"]
         target = self.send("Target.createTarget", url=page.resolve().as_uri())["targetId"]
         self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.evaluate(OPENED)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..foreign import NetworkInput, Outputs
+from ..foreign import InputLimits, NetworkInput, Outputs
 from .engines import Engine, engine_for
 from .page import PAGE, block_of
 
@@ -25,11 +25,11 @@ def reopen(folder: Path, exact: bool = False) -> PageModel:
 class PageModel:
     """A page, opened in an engine when it is first asked."""
 
-    work = 2e11  # multiplications of one pass over all inputs: a page computes on one thread
+    limits = InputLimits(numbers=4_000_000, work=2e11)  # a page computes on one thread
 
     def __init__(self, page: Path, engine: Engine | None = None) -> None:
         self.page, self.engine = page, engine or engine_for(page)
-        self.version = f"{self.engine.name}, {self.engine.ask({'ask': 'kernels'})}"
+        self.versions = {"page": f"{self.engine.version}, {self.engine.ask({'ask': 'kernels'})}"}
 
     @cached_property
     def spec(self) -> dict[str, Any]:

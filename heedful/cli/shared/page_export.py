@@ -1,0 +1,78 @@
+"""A page: a model as one file, with its certificate beside it and told in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BadInput
+from ...files import flush, naming, present
+from .exchange import free_name, report
+
+if TYPE_CHECKING:
+    from ...certify.certificate import Certificate
+
+CERTIFICATE = ".parity.json"  # after the name of the page
+PAGE = "model.html"  # while it is written
+
+
+def check_page(out: Path, over: bool) -> None:
+    """Refuse to write over anything but a page that was exported before, and that only if asked."""
+    with naming(out):
+        if out.suffix.lower() not in (".html", ".htm") or not out.stem:
+            raise BadInput(f"{out} is no name of a page: give one that ends in .html")
+        if not present(out):
+            return
+        if out.is_dir():
+            raise BadInput(f"{out} is a folder, and a page is a file: give a free name")
+        if not over:
+            raise BadInput(f"{out} exists: give another name, or --replace")
+        if not present(beside(out)):
+            raise BadInput(f"{out} has no {beside(out).name} beside it, so heedful did not export it: "
+                           f"remove it yourself first")  # fmt: skip
+
+
+def beside(page: Path) -> Path:
+    """Where the certificate of a page is."""
+    return page.with_name(page.name + CERTIFICATE)
+
+
+def check_size(aside: Path, large: bool) -> None:
+    """Refuse a page that small machines cannot open, unless it is asked for."""
+    from ...interop.html.write import MOST
+
+    size = (aside / PAGE).stat().st_size
+    if size > MOST and not large:
+        raise BadInput(
+            f"the page has {size / 2**20:.0f} MB, and browsers open {MOST // 2**20} MB on most machines: "
+            f"give --quantize int8, or --large"
+        )
+
+
+def finish_page(
+    certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None], source: Path
+) -> int:
+    """Tell the page its certificate, put both in their places, and print the result."""
+    from ...certify.certificate import as_text
+    from ...interop.html.page import told
+    from ...interop.html.story import story_of
+
+    place = free_name(out, ".html") if certificate.differs else out
+    page = told((aside / PAGE).read_text(encoding="utf-8"), story_of(source, certificate.as_json(), aside / PAGE))
+    (aside / PAGE).write_text(page, encoding="utf-8")
+    (aside / PAGE).rename(aside / place.name)
+    content, text = as_text(certificate, aside)
+    (aside / beside(place).name).write_text(text, encoding="utf-8")
+    for path in (place, beside(place)):
+        flush(aside / path.name)
+        os.replace(aside / path.name, path)
+    flush(place.parent)
+    return report(certificate, place, content, as_json, tell)
+
+
+def read_certificate(page: Path) -> dict[str, Any]:
+    """The certificate beside a page; nothing if there is none."""
+    return json.loads(beside(page).read_text(encoding="utf-8")) if present(beside(page)) else {}
