@@ -109,7 +109,17 @@ class Chromium(Engine):
         self.version = self.send("Browser.getVersion")["product"]
         target = self.send("Target.createTarget", url=page.resolve().as_uri())["targetId"]
         self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.evaluate(OPENED)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the page, whose context takes the place of an empty one."""
+        while True:
+            try:
+                self.evaluate(OPENED)
+                return
+            except Fault as fault:
+                if "context was destroyed" not in str(fault):
+                    raise
 
     def ask(self, question: dict[str, Any]) -> Any:
         asked = json.dumps(json.dumps(question))
@@ -146,8 +156,12 @@ class Chromium(Engine):
 
 
 # The page is there once its script has run; a navigation may still be on its way.
-OPENED = """new Promise((done) => {
-  const wait = () => (globalThis.heedful && document.readyState === 'complete' ? done(true) : setTimeout(wait, 20));
+OPENED = """new Promise((done, fail) => {
+  const wait = () => {
+    if (location.protocol === 'about:' || document.readyState !== 'complete') setTimeout(wait, 20);
+    else if (globalThis.heedful) globalThis.heedful.then(() => done(true), fail);
+    else fail(new Error('the script of the page did not run'));
+  };
   wait();
 })"""
 

@@ -44,6 +44,7 @@ def describe_tokenizer(text: str, special_as_text: bool) -> dict[str, Any]:
         "model": described_model(spec["model"]),
         "added_tokens": spec["added_tokens"],
         "special_as_text": special_as_text,
+        "spaced_words": (spec.get("pre_tokenizer") or {}).get("pattern", {}).get("Regex") in (WORDS, BETWEEN_SPACES),
         "before": before,
         "after": after,
     }

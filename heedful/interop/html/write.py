@@ -108,9 +108,18 @@ def words(loaded: Loaded) -> dict[str, Any]:
         "first": named("forced_bos")[:1],
         "suppress": suppressed(said, vocab),
         "labels": list(loaded.labels),
-        "activation": loaded.problem.function(max(1, len(loaded.labels))),
+        "scores": meaning_of_scores(loaded),
         "mask": mask_of(loaded),
     }
+
+
+def meaning_of_scores(loaded: Loaded) -> str:
+    """What turns the scores of labels into what people read: softmax, sigmoid or none."""
+    if ability(loaded) != "classify":
+        return "none"
+    model: Any = loaded.model
+    count = model.linear.out_features if isinstance(model, DecoderClassifier) else loaded.config.labels
+    return loaded.problem.function(count)
 
 
 def some(number: int | None) -> Iterable[int]:
