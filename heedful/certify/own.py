@@ -86,7 +86,9 @@ class OwnModel(Searched):
             for kind in ("attention", "cross"):
                 layers = [part.layer for block in shell.stack.blocks if (part := getattr(block, kind))]
                 side = f"{name or 'decoder'}.{'self' if kind == 'attention' else kind}"
-                weights = weights_by_layer(layers, {id(m): heard.get(p) for p, m in self.model.named_modules()})
+                weights = weights_by_layer(
+                    layers, {id(m): heard.get(p) for p, m in self.model.named_modules()}
+                )
                 found |= {f"{side}.{number}": each for number, each in enumerate(weights)}
         return found
 

@@ -43,7 +43,7 @@ class ForeignModel(Protocol):
 
         pictures(images_BCHW) -> list[Outputs]    `outputs` of each picture
         embedding() -> Tensor                     the rows of the token embedding, as the library holds them
-        attention(row) -> Outputs                 weights [H, T, S] of each layer: "encoder.self.0" and the like
+        attention(row) -> Outputs                 weights [H, T, S] of each layer, such as "encoder.self.0"
 
     A model may have `limits` (InputLimits) and `versions`, {name: version} of what it runs on.
     """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BadInput
 from ...files import flush, naming, present
@@ -15,7 +14,6 @@ from .exchange import free_name, report
 if TYPE_CHECKING:
     from ...certify.certificate import Certificate
 
-CERTIFICATE = ".parity.json"  # after the name of the page
 PAGE = "model.html"  # while it is written
 
 
@@ -37,7 +35,9 @@ def check_page(out: Path, over: bool) -> None:
 
 def beside(page: Path) -> Path:
     """Where the certificate of a page is."""
-    return page.with_name(page.name + CERTIFICATE)
+    from ...certify.verify import certificate_of_file
+
+    return certificate_of_file(page)
 
 
 def check_size(aside: Path, large: bool) -> None:
@@ -61,7 +61,9 @@ def finish_page(
     from ...interop.html.story import story_of
 
     place = free_name(out, ".html") if certificate.differs else out
-    page = told((aside / PAGE).read_text(encoding="utf-8"), story_of(source, certificate.as_json(), aside / PAGE))
+    page = told(
+        (aside / PAGE).read_text(encoding="utf-8"), story_of(source, certificate.as_json(), aside / PAGE)
+    )
     (aside / PAGE).write_text(page, encoding="utf-8")
     (aside / PAGE).rename(aside / place.name)
     content, text = as_text(certificate, aside)
@@ -71,8 +73,3 @@ def finish_page(
         os.replace(aside / path.name, path)
     flush(place.parent)
     return report(certificate, place, content, as_json, tell)
-
-
-def read_certificate(page: Path) -> dict[str, Any]:
-    """The certificate beside a page; nothing if there is none."""
-    return json.loads(beside(page).read_text(encoding="utf-8")) if present(beside(page)) else {}

@@ -60,7 +60,8 @@ class Node(Engine):
         handle, script = tempfile.mkstemp(suffix=".mjs")
         os.close(handle)
         how = ["plain"] if plain else []
-        self.version = f"Node/{subprocess.run([program, '--version'], capture_output=True, text=True).stdout.strip()}"
+        told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        self.version = f"Node/{told.stdout.strip()}"
         self.child = subprocess.Popen(
             [program, str(STATIC / "node.mjs"), str(page), script, *how],
             stdin=subprocess.PIPE,
@@ -94,7 +95,13 @@ class Chromium(Engine):
         down, self.down = os.pipe()
         self.up, up = os.pipe()
         root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        arguments = [*QUIET, *root, f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
+        arguments = [
+            *QUIET,
+            *root,
+            f"--user-data-dir={self.profile}",
+            "--remote-debugging-pipe",
+            "about:blank",
+        ]
         self.child = subprocess.Popen(
             ["sh", "-c", f'exec "$@" 3<&{down} 4>&{up}', "sh", program, *arguments],
             pass_fds=(down, up),

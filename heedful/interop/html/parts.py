@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ...errors import BadInput
@@ -29,7 +28,7 @@ from ...parts.multihead import MultiHeadAttention
 from .positions import describe_mask, describe_position
 
 Entry = dict[str, Any]
-Words = {activation: name for name, activation in layers.ACTIVATIONS.items()}
+WORDS = {activation: name for name, activation in layers.ACTIVATIONS.items()}
 ROWS = (nn.Linear, TokenEmbedding)  # whose matrices are multiplied row by row, and can be int8
 
 
@@ -45,7 +44,9 @@ class Description:
     """What is written of a model: its parts, and its tensors by their numbers."""
 
     names: dict[int, str]  # {id of a parameter: its name}
-    tensors: list[tuple[str, Tensor, bool]] = field(default_factory=list)  # name, value, whether rows can be int8
+    tensors: list[tuple[str, Tensor, bool]] = field(
+        default_factory=list
+    )  # name, value, whether rows can be int8
     numbers: dict[int, int] = field(default_factory=dict)
 
     def tensor(self, value: Tensor | None, rows: bool = False) -> int | None:
@@ -120,9 +121,9 @@ SHELLS: dict[type, Callable[[Description, Any], Entry]] = {
 
 
 def name_of(activation: Callable[[Tensor], Tensor]) -> str:
-    if activation not in Words:
+    if activation not in WORDS:
         raise NoTwin(f"the activation {getattr(activation, '__name__', activation)}")
-    return Words[activation]
+    return WORDS[activation]
 
 
 def linear(to: Description, m: nn.Linear) -> Entry:
@@ -225,7 +226,9 @@ PARTS: dict[type, Callable[[Description, Any], Entry]] = {
     MultiHeadAttention: attend,
     attention.Bilinear: lambda to, m: {"weight": to.tensor(m.W)},
     attention.Additive: lambda to, m: {
-        "query": to.part(m.query), "key": to.part(m.key), "score": to.part(m.score)
+        "query": to.part(m.query),
+        "key": to.part(m.key),
+        "score": to.part(m.score),
     },
     **dict.fromkeys((layers.FeedForward, layers.GatedFeedForward), feed_forward),
     Experts: experts,

@@ -1,4 +1,4 @@
-"""Positions and masks for static/positions.js: what depends on settings alone is computed here, as numbers."""
+"""Positions and masks for static/positions.js: what depends on settings alone is computed here."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ def stacked(rows: list[str]) -> Tensor:
 
 def table(entries: list[Any]) -> Tensor:
     """Weights [H, T, S] from those of each query and head."""
-    rows = [(t, head, start, floats(text)) for t, head, start, text in entries]
-    shape = [1 + max(row[n] for row in rows) for n in (1, 0)]
-    weights_HTS = torch.zeros(*shape, max(start + len(some) for _, _, start, some in rows))
+    rows = [(int(t), int(head), int(start), floats(text)) for t, head, start, text in entries]
+    heads, queries = 1 + max(row[1] for row in rows), 1 + max(row[0] for row in rows)
+    weights_HTS = torch.zeros(heads, queries, max(start + len(some) for _, _, start, some in rows))
     for t, head, start, some in rows:
         weights_HTS[head, t, start : start + len(some)] = some
     return weights_HTS

@@ -44,7 +44,8 @@ def describe_tokenizer(text: str, special_as_text: bool) -> dict[str, Any]:
         "model": described_model(spec["model"]),
         "added_tokens": spec["added_tokens"],
         "special_as_text": special_as_text,
-        "spaced_words": (spec.get("pre_tokenizer") or {}).get("pattern", {}).get("Regex") in (WORDS, BETWEEN_SPACES),
+        "spaced_words": (spec.get("pre_tokenizer") or {}).get("pattern", {}).get("Regex")
+        in (WORDS, BETWEEN_SPACES),
         "before": before,
         "after": after,
     }
@@ -67,8 +68,10 @@ def refuse_unknown(part: dict[str, Any], place: str, types: tuple[str, ...]) -> 
         raise BadInput(f"{name} has no JavaScript: export to onnx")
     if pattern.get("Regex", WORDS) not in PATTERNS:
         raise BadInput("the tokenizer splits texts by a pattern that has no JavaScript: export to onnx")
-    if place == "pre_tokenizer" and kind == "Split" and (
-        part["behavior"] not in ("Isolated", "Removed") or part["invert"]
+    if (
+        place == "pre_tokenizer"
+        and kind == "Split"
+        and (part["behavior"] not in ("Isolated", "Removed") or part["invert"])
     ):
         raise BadInput(f"a split by {part['behavior']} has no JavaScript: export to onnx")
 

@@ -50,7 +50,11 @@ def write(loaded: Loaded, folder: Path, kind: str = "float16") -> None:
     spec = {
         "model": model,
         "tensors": [
-            {"name": name, "shape": list(value.shape), "kind": "int8" if rows and kind == "int8" else "float16"}
+            {
+                "name": name,
+                "shape": list(value.shape),
+                "kind": "int8" if rows and kind == "int8" else "float16",
+            }
             for name, value, rows in tensors
         ],
         "tokenizers": tokenizers(loaded),
@@ -79,12 +83,13 @@ def int8_of(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def tokenizers(loaded: Loaded) -> list[dict[str, Any]]:
     """What the page reads by, and what it writes by where that is another."""
-    if loaded.tokenizer is None:
+    reader: Any = loaded.tokenizer
+    if reader is None:
         raise BadInput("it has no tokenizer, and a page reads texts")
-    if isinstance(loaded.tokenizer, Marian):
+    if isinstance(reader, Marian):
         raise NoTwin("Marian's unigram tokenizer")
-    as_text = loaded.tokenizer.encode_special_tokens and not isinstance(loaded.model, WithHeads)
-    reads = tokenizer_text(loaded.tokenizer, loaded.model, loaded.special)
+    as_text = reader.encode_special_tokens and not isinstance(loaded.model, WithHeads)
+    reads = tokenizer_text(reader, loaded.model, loaded.special)
     found = [describe_tokenizer(reads, as_text)]
     if loaded.target_tokenizer is not None:
         found.append(describe_tokenizer(loaded.target_tokenizer.to_str(), True))
@@ -99,7 +104,12 @@ def words(loaded: Loaded) -> dict[str, Any]:
     def named(name: str) -> list[int]:
         return tokens_in(said.get(f"{name}_token_id"), vocab)
 
-    start = [*named("decoder_start"), *some(special.get("decoder_start")), *named("bos"), *some(special.get("bos"))]
+    start = [
+        *named("decoder_start"),
+        *some(special.get("decoder_start")),
+        *named("bos"),
+        *some(special.get("bos")),
+    ]
     return {
         "does": ability(loaded),
         "start": (start or [0])[0],
@@ -148,5 +158,5 @@ def ability(loaded: Loaded) -> str:
         return "generate"
     if isinstance(model, DecoderClassifier):
         return "classify"
-    heads = model.heads if isinstance(model, WithHeads) else {}
+    heads = set(model.heads) if isinstance(model, WithHeads) else set()
     return "classify" if "classify" in heads else "fill" if "masked_lm" in heads else "look"
