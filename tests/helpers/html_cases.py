@@ -1,6 +1,6 @@
 """Pages for tests: tiny models as pages, run in Node, and what tests ask of them.
 
-Node runs the scripts of a page much faster than a browser starts. Where it is missing, tests are skipped, except
+Node runs the scripts of a page sooner than a browser starts. Where it is missing, tests are skipped, except
 where everything is tested.
 """
 
@@ -24,7 +24,7 @@ from helpers.tokenizer_cases import byte_level
 
 
 def need(program: str) -> str:
-    """A program of the system. Tests are skipped where it is missing; where everything is tested, they fail."""
+    """A program of the system. Without it, tests are skipped; where everything is tested, they fail."""
     found = shutil.which(program)
     if found is None and os.environ.get("CI"):
         pytest.fail(f"there is no {program}, which .ci/run installs")

@@ -292,7 +292,7 @@ print([name for name in theirs if name in sys.modules], file=sys.stderr)
         (
             "gpt2",
             ["--to", "onxx"],
-            "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?",
+            "--to takes hf or ctranslate2 or onnx or gguf or html, not 'onxx'; did you mean \"onnx\"?",
         ),
     ],
 )

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
@@ -24,6 +25,16 @@ QUIET = (
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--mute-audio",
     "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
 )  # fmt: skip
+
+
+# Chromium reads from handle 3 and writes to handle 4, which the parent may use for something else.
+HANDLES = """
+import os, sys
+down, up = (os.dup(os.dup(os.dup(int(n)))) for n in sys.argv[1:3])
+os.dup2(down, 3)
+os.dup2(up, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Fault(RuntimeError):
@@ -103,7 +114,7 @@ class Chromium(Engine):
             "about:blank",
         ]
         self.child = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{down} 4>&{up}', "sh", program, *arguments],
+            [sys.executable, "-S", "-E", "-c", HANDLES, str(down), str(up), program, *arguments],
             pass_fds=(down, up),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -73,7 +73,8 @@ class PageModel:
 
     def attention(self, row: NetworkInput) -> dict[str, Tensor]:
         """{"encoder.self.0": [H, T, S]} of every layer; 0 where a query does not look."""
-        found = self.engine.ask({"ask": "attention", "ids": row.ids, "target": row.target})
+        given = {"ids": row.ids, "target": row.target, "segments": row.segments}
+        found = self.engine.ask({"ask": "attention"} | given)
         return {name: table(entries) for name, entries in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""tokens.js tokenizes as the library `tokenizers` does: 1,000 texts in 20 scripts, by every kind of tokenizer."""
+"""tokens.js tokenizes as the library `tokenizers` does: 1,000 texts in 20 scripts, by every kind."""
 
 import json
 import random
@@ -6,7 +6,16 @@ import subprocess
 
 import pytest
 from helpers.html_cases import need
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from heedful.data.vocab import KINDS, train_vocab
 from heedful.errors import BadInput
@@ -22,14 +31,33 @@ SCRIPTS = {
     "georgian": (0x10D0, 33), "hangul": (0xAC00, 11172), "hiragana": (0x3041, 86), "katakana": (0x30A1, 90),
     "han": (0x4E00, 20000), "ethiopic": (0x1200, 73), "cherokee": (0x13A0, 80),
 }  # fmt: skip
-BETWEEN = [" ", " ", " ", ", ", ". ", "  ", "\n", "'", "-", " 7 ", " 1234 ", "! ", "\t", "\u00a0", "’s ", "'s "]
-CLOSING = "\n".join([
-    "const { readFileSync } = await import('node:fs');",
-    "const { cases, texts } = JSON.parse(readFileSync(process.argv[2], 'utf8'));",
-    "const found = cases.map((spec) => { const reader = new Tokenizer(spec); return texts.map((text) => {",
-    "  const ids = reader.encodeWhole(text); return [ids, reader.decode(ids)]; }); });",
-    "console.log(JSON.stringify(found));",
-])  # fmt: skip
+BETWEEN = [
+    " ",
+    " ",
+    " ",
+    ", ",
+    ". ",
+    "  ",
+    "\n",
+    "'",
+    "-",
+    " 7 ",
+    " 1234 ",
+    "! ",
+    "\t",
+    "\u00a0",
+    "’s ",
+    "'s ",
+]
+CLOSING = """
+const { readFileSync } = await import('node:fs');
+const { cases, texts } = JSON.parse(readFileSync(process.argv[2], 'utf8'));
+const found = cases.map((spec) => {
+  const reader = new Tokenizer(spec);
+  return texts.map((text) => [reader.encodeWhole(text), reader.decode(reader.encodeWhole(text))]);
+});
+console.log(JSON.stringify(found));
+"""
 
 
 def texts():
@@ -69,7 +97,9 @@ def byte_pairs(pre_tokenizer, roberta=False):
         vocab_size=1500, initial_alphabet=alphabet, special_tokens=["<s>", "</s>"], show_progress=False
     )
     made.train_from_iterator(texts()[::2], trainer)
-    made.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False, special=True), "<|endoftext|>"])
+    made.add_special_tokens(
+        [AddedToken("<mask>", lstrip=True, normalized=False, special=True), "<|endoftext|>"]
+    )
     made.add_tokens([AddedToken("##at", normalized=True)])
     if roberta:
         made.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), add_prefix_space=False)
@@ -90,7 +120,9 @@ def sentence_pairs():
     replace, strip = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
     made.decoder = decoders.Sequence([replace, decoders.ByteFallback(), decoders.Fuse(), strip])
     names = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=names, limit_alphabet=300, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, special_tokens=names, limit_alphabet=300, show_progress=False
+    )
     made.train_from_iterator(texts()[::4], trainer)
     return made
 
@@ -99,7 +131,9 @@ MAKERS = {
     "GPT-2": lambda: byte_pairs(pre_tokenizers.ByteLevel(add_prefix_space=False)),
     "GPT-2, spaced": lambda: byte_pairs(pre_tokenizers.ByteLevel(add_prefix_space=True), roberta=True),
     "SmolLM": lambda: byte_pairs(
-        pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
     ),
     "LLaMA 3": lambda: byte_pairs(by_split(SPLITS[0])),
     "Qwen 2": lambda: byte_pairs(by_split(SPLITS[1])),

@@ -56,12 +56,12 @@ const QUESTIONS = {
   text(net, spec, { ids }) {
     return spec.readers[spec.readers.length - 1].decode(ids);
   },
-  attention(net, spec, { ids, target }) {
+  attention(net, spec, { ids, target, segments }) {
     const found = {};
     const heard = (side, layer, kind, t, head, from, weights) => {
       (found[`${side}.${kind}.${layer}`] ??= []).push([t, head, from, floats(weights)]);
     };
-    attentionOf(net, spec, ids, target, heard);
+    attentionOf(net, spec, { ids, target, segments }, heard);
     return found;
   },
   embedding(net) {
@@ -80,9 +80,9 @@ const QUESTIONS = {
 };
 
 /** Let a function hear every weight of attention: (side, layer, kind, query, head, first key, weights). */
-export function attentionOf(net, spec, ids, target, heard) {
+export function attentionOf(net, spec, { ids, target, segments = null }, heard) {
   const encoderOnly = (...found) => heard('encoder', ...found);
-  if (!net.model.decoder) headScores(net, ids, null, encoderOnly);
+  if (!net.model.decoder) headScores(net, ids, segments, encoderOnly);
   else if (net.model.linear) labelScores(net, ids, (...found) => heard('decoder', ...found));
   else tokenScores(net, spec, ids, target ?? ids, heard);
 }
@@ -92,7 +92,8 @@ function rowsOf(net, x) {
 }
 
 function drawn(net, spec, ids, how) {
-  return Array.from(write(net, spec, ids, { forced: [], ...how })).filter((one) => !one.ended).map((one) => one.token);
+  const found = Array.from(write(net, spec, ids, { forced: [], ...how }));
+  return found.filter((one) => !one.ended).map((one) => one.token);
 }
 
 /** The answer to a question {ask, ...}, as JSON: numbers are base64 of float32. */

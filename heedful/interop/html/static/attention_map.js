@@ -9,7 +9,7 @@ const LEAST = 6;
 export function attentionIn(net, spec, run, which) {
   const [side, kind, layer] = which;
   const heads = [];
-  attentionOf(net, spec, run.ids, run.target, (s, l, k, t, head, from, weights) => {
+  attentionOf(net, spec, run, (s, l, k, t, head, from, weights) => {
     if (s !== side || k !== kind || l !== layer) return;
     const row = new Float32Array(kind === 'cross' || side === 'encoder' ? run.source.length : run.written.length);
     row.set(weights, from);
@@ -45,7 +45,9 @@ export function attentionView(net, spec) {
     (chosen) => set({ kind: Number(chosen), layer: kinds[Number(chosen)][2] - 1 }));
   const view = el('section', { class: 'attention', 'aria-labelledby': 'attention-title' },
     el('h2', { id: 'attention-title' }, 'Attention'),
-    el('p', { class: 'hint' }, 'Each row is a token and the shares that it takes from the tokens above the map. Point at a cell, or use the arrow keys.'),
+    el('p', { class: 'hint' },
+      'Each row is a token and the shares that it takes from the tokens above the map. ',
+      'Point at a cell, or use the arrow keys.'),
     el('div', { class: 'row' }, labeled('Which', kindPicker), layers),
     picker, value, el('div', { class: 'scroll' }, canvas));
   view.hidden = true;
@@ -65,8 +67,8 @@ export function attentionView(net, spec) {
     picker.replaceChildren(...state.heads.map((rows, head) => {
       const small = el('canvas', { 'aria-hidden': 'true' });
       thumbnail(small, rows);
-      return el('button', { type: 'button', class: 'head', 'aria-label': `Head ${head + 1}`, onclick: () => pick(head) },
-        small, el('span', {}, String(head + 1)));
+      const named = { type: 'button', class: 'head', 'aria-label': `Head ${head + 1}`, onclick: () => pick(head) };
+      return el('button', named, small, el('span', {}, String(head + 1)));
     }));
   }
 
@@ -103,7 +105,9 @@ function shades() {
 function pixels(rows) {
   const shade = shades();
   const image = new ImageData(rows[0].length, rows.length);
-  rows.forEach((row, t) => row.forEach((share, s) => image.data.set([...shade(share), 255], 4 * (t * row.length + s))));
+  rows.forEach((row, t) => {
+    row.forEach((share, s) => image.data.set([...shade(share), 255], 4 * (t * row.length + s)));
+  });
   return image;
 }
 
@@ -172,7 +176,8 @@ function mapOn(canvas, tell) {
 
   canvas.addEventListener('pointermove', (event) => {
     const { left, top } = canvas.getBoundingClientRect();
-    const [t, s] = [event.clientY - top - shown.top, event.clientX - left - shown.left].map((n) => Math.floor(n / shown.cell));
+    const t = Math.floor((event.clientY - top - shown.top) / shown.cell);
+    const s = Math.floor((event.clientX - left - shown.left) / shown.cell);
     if (t >= 0 && s >= 0 && (t !== shown.t || s !== shown.s)) go(t, s);
   });
   canvas.addEventListener('keydown', (event) => {

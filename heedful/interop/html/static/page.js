@@ -52,6 +52,7 @@ class Page {
       el('h2', { id: 'output-title' }, 'Output'), this.output, this.tokens);
     this.result.hidden = true;
     this.attention.view.classList.add('card');
+    this.stop.hidden = !this.writes;
     return [this.header(), form, this.result, this.attention.view, this.footer()];
   }
 
@@ -61,18 +62,21 @@ class Page {
     const { story, spec } = this;
     const size = spec.tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
     const said = [
-      `${story.architecture ?? 'A model'}, ${SHELLS[spec.model.shell]} of ${size.toLocaleString('en')} weights in ${story.weights ?? 'float16'}`,
+      `${story.architecture ?? 'A model'}, ${SHELLS[spec.model.shell]} of ${size.toLocaleString('en')} weights`,
+      story.weights ? `stored as ${story.weights}` : '',
       story.trained ? `trained: ${story.trained}` : '',
     ];
-    return el('header', {}, el('h1', {}, story.name ?? 'A model'), el('p', { class: 'about' }, said.filter(Boolean).join('; ')),
-      this.certificate());
+    return el('header', {}, el('h1', {}, story.name ?? 'A model'),
+      el('p', { class: 'about' }, said.filter(Boolean).join('; ')), this.certificate());
   }
 
   certificate() {
     const { verdict, checks = [], compared_in: engine = '', faults = [] } = this.story;
     if (!verdict) return null;
     const good = verdict !== 'different' && verdict !== 'not checked';
-    const line = { different: 'Differs from the model in Python', 'not checked': 'Not compared with the model in Python' };
+    const line = {
+      different: 'Differs from the model in Python', 'not checked': 'Not compared with the model in Python',
+    };
     const text = line[verdict] ?? `Compared with the model in Python: ${verdict}`;
     return el('details', { class: good ? 'certificate good' : 'certificate' }, el('summary', {}, text),
       el('ul', {}, ...[...faults, ...checks].map((one) => el('li', {}, one))),
@@ -80,7 +84,8 @@ class Page {
   }
 
   footer() {
-    return el('footer', {}, `${this.story.made ?? ''}. This page computes with ${this.net.kernels.name} and sends nothing anywhere.`);
+    const made = this.story.made ? `Made by ${this.story.made}. ` : '';
+    return el('footer', {}, `${made}This page computes with ${this.net.kernels.name} and sends nothing anywhere.`);
   }
 
   // Options.
@@ -102,7 +107,8 @@ class Page {
     this.fields = {
       sample: el('div', { class: 'row' }, labeled('Temperature', how.temperature, 'Below 1 favors likely tokens'),
         labeled('Top-k', how.top_k, '0 means all'), labeled('Top-p', how.top_p), labeled('Seed', how.seed)),
-      beam: el('div', { class: 'row' }, labeled('Beams', how.width), labeled('Length penalty', how.length_alpha, 'alpha')),
+      beam: el('div', { class: 'row' }, labeled('Beams', how.width),
+        labeled('Length penalty', how.length_alpha, 'alpha')),
     };
     this.showFields();
     return el('div', { class: 'options' },
@@ -226,7 +232,8 @@ class Page {
     else {
       const before = reader.decode(ids);
       const whole = reader.decode([...ids, ...tokens]);
-      this.output.replaceChildren(el('span', { class: 'prompt' }, before), el('span', {}, whole.slice(before.length)));
+      const added = el('span', {}, whole.slice(before.length));
+      this.output.replaceChildren(el('span', { class: 'prompt' }, before), added);
     }
   }
 
@@ -248,7 +255,8 @@ class Page {
     this.say(ids, best.tokens);
     this.showTokens(this.measured(ids, best.tokens), `${step.value.length} hypotheses`);
     const reader = this.spec.readers[this.spec.readers.length - 1];
-    const rows = step.value.map(({ tokens, score }) => el('li', {}, reader.decode(tokens), el('span', { class: 'share' }, score.toFixed(2))));
+    const rows = step.value.map(({ tokens, score }) =>
+      el('li', {}, reader.decode(tokens), el('span', { class: 'share' }, score.toFixed(2))));
     this.tokens.append(el('h3', {}, 'Hypotheses and their scores'), el('ol', { class: 'hypotheses' }, ...rows));
     return best.tokens;
   }
@@ -279,11 +287,14 @@ class Page {
 
   async classify(ids) {
     const { model } = this.net;
-    const scores = model.linear ? labelScores(this.net, ids) : rowOf(this.net, headScores(this.net, ids).classify, 0);
+    const { net } = this;
+    const scores = model.linear ? labelScores(net, ids) : rowOf(net, headScores(net, ids).classify, 0);
     const names = Array.from(scores, (_, i) => this.spec.labels[i] ?? String(i));
-    const rows = names.map((name, i) => [name, probability(this.spec.scores, scores, i)]).sort((a, b) => b[1] - a[1]);
+    const rows = names.map((name, i) => [name, probability(this.spec.scores, scores, i)]);
+    rows.sort((a, b) => b[1] - a[1]);
     const plain = this.spec.scores === 'none';
-    this.output.replaceChildren(plain ? rows.map(([name, score]) => `${name}: ${score.toFixed(3)}`).join(', ') : rows[0][0]);
+    const listed = rows.map(([name, score]) => `${name}: ${score.toFixed(3)}`).join(', ');
+    this.output.replaceChildren(plain ? listed : rows[0][0]);
     this.tokens.replaceChildren(...(plain ? [] : [bars('Labels', rows)]));
     this.show({ ids });
   }
@@ -314,7 +325,8 @@ class Page {
     const words = rows.map((row) => visible(this.words([row[0][0]])[0]).replace(/^##/, ''));
     const whole = this.text.value.split('[MASK]').map((piece, i) => (i ? words[i - 1] + piece : piece)).join('');
     this.output.replaceChildren(whole);
-    this.tokens.replaceChildren(...rows.map((row, i) => el('div', {}, el('h3', {}, `Blank ${i + 1}: ${percent(row[0][1])}`),
+    this.tokens.replaceChildren(...rows.map((row, i) => el('div', {},
+      el('h3', {}, `Blank ${i + 1}: ${percent(row[0][1])}`),
       bars(`Words of blank ${i + 1}`, row.map(([token, share]) => [visible(this.words([token])[0]), share])))));
     return this.show({ ids });
   }

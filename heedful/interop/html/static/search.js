@@ -171,7 +171,8 @@ function continuations({ tokens, total, text, scores }, spec, most, forced) {
   for (let i = 0; i < scores.length; i++) sum += Math.exp(scores[i] - top);
   const log = (i) => scores[i] - top - Math.log(sum);
   const next = forced === undefined ? largest(scores, Math.min(most, scores.length)) : [forced];
-  return next.map((i) => ({ tokens: [...tokens, i], total: total + log(i), text })).filter((one) => one.total > -Infinity);
+  const found = next.map((i) => ({ tokens: [...tokens, i], total: total + log(i), text }));
+  return found.filter((one) => one.total > -Infinity);
 }
 
 /** Whether no prefix can still win: by its score as it stands, or by the best that it can become. */

@@ -47,7 +47,8 @@ export function bars(title, rows) {
   for (const [name, share] of rows) {
     const bar = el('span', { class: 'bar', 'aria-hidden': 'true' });
     bar.style.setProperty('--share', String(Math.max(0, Math.min(1, share))));
-    list.append(el('li', {}, bar, el('span', { class: 'name' }, name), el('span', { class: 'share' }, percent(share))));
+    const said = el('span', { class: 'share' }, percent(share));
+    list.append(el('li', {}, bar, el('span', { class: 'name' }, name), said));
   }
   return list;
 }
