@@ -133,7 +133,7 @@ class Chromium(Engine):
         """Wait for the page, whose context takes the place of an empty one."""
         while True:
             try:
-                self.evaluate(OPENED)
+                self.ready = float(self.evaluate(OPENED))  # milliseconds since the page was asked for
                 return
             except Fault as fault:
                 if "context was destroyed" not in str(fault):
@@ -177,7 +177,7 @@ class Chromium(Engine):
 OPENED = """new Promise((done, fail) => {
   const wait = () => {
     if (location.protocol === 'about:' || document.readyState !== 'complete') setTimeout(wait, 20);
-    else if (globalThis.heedful) globalThis.heedful.then(() => done(true), fail);
+    else if (globalThis.heedful) globalThis.heedful.then(() => done(performance.now()), fail);
     else fail(new Error('the script of the page did not run'));
   };
   wait();

@@ -1,7 +1,7 @@
 // Weights: from the text of the page to numbers in memory.
 //
-// The page has one block of bytes, deflated and in base64. A tensor is float16, or int8 with a float32 scale for
-// each row after its numbers. float16 becomes float32 in memory; int8 stays.
+// The page has one block of bytes, deflated and in base64: the low bytes of all float16 numbers, their high bytes,
+// and int8 rows with a float32 scale for each after their numbers. float16 becomes float32 in memory; int8 stays.
 
 /** The bytes of a text in base64. */
 export function fromBase64(text) {
@@ -20,27 +20,27 @@ export async function inflate(bytes) {
 
 /** Every tensor in memory: {at, rows, columns, scales}; `scales` is 0 where it holds float32. */
 export function placeTensors(kernels, described, bytes) {
+  const sizes = described.map(({ shape }) => shape.reduce((a, b) => a * b, 1));
+  const halves = sizes.reduce((sum, size, i) => sum + (described[i].kind === 'int8' ? 0 : size), 0);
   const table = halfTable();
-  let from = 0;
-  return described.map(({ shape, kind }) => {
+  let low = 0;
+  let rest = 2 * halves;
+  return described.map(({ shape, kind }, n) => {
     const columns = shape[shape.length - 1];
-    const rows = shape.slice(0, -1).reduce((a, b) => a * b, 1);
-    const size = rows * columns;
-    if (kind === 'int8') {
-      const at = kernels.take(size);
-      const scales = kernels.take(4 * rows);
-      kernels.i8.set(bytes.subarray(from, from + size), at);
-      const floats = new Float32Array(bytes.slice(from + size, from + size + 4 * rows).buffer);
-      kernels.f32.set(floats, scales / 4);
-      from += size + 4 * rows;
-      return { at, rows, columns, scales };
+    const rows = sizes[n] / columns;
+    if (kind !== 'int8') {
+      const at = kernels.take(4 * sizes[n]);
+      const out = kernels.f32.subarray(at / 4, at / 4 + sizes[n]);
+      for (let i = 0; i < out.length; i++, low++) out[i] = table[bytes[low] | (bytes[halves + low] << 8)];
+      return { at, rows, columns, scales: 0 };
     }
-    const at = kernels.take(4 * size);
-    const half = new Uint16Array(bytes.slice(from, from + 2 * size).buffer);
-    const out = kernels.f32.subarray(at / 4, at / 4 + size);
-    for (let i = 0; i < size; i++) out[i] = table[half[i]];
-    from += 2 * size;
-    return { at, rows, columns, scales: 0 };
+    const at = kernels.take(sizes[n]);
+    const scales = kernels.take(4 * rows);
+    const after = rest + sizes[n];
+    kernels.i8.set(bytes.subarray(rest, after), at);
+    kernels.f32.set(new Float32Array(bytes.slice(after, after + 4 * rows).buffer), scales / 4);
+    rest = after + 4 * rows;
+    return { at, rows, columns, scales };
   });
 }
 
