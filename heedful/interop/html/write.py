@@ -71,7 +71,7 @@ def write(loaded: Loaded, folder: Path, kind: str = "float16") -> None:
 
 
 def stored_bytes(tensors: list[tuple[str, Tensor, bool]], kind: str) -> bytes:
-    """The bytes of all tensors: low and high bytes of everything in float16, then int8 rows with their scales.
+    """The bytes of all tensors: the low and the high bytes of float16, then int8 rows with their scales.
 
     High bytes hold exponents, which are much alike: apart, they deflate to less than 6 bits.
     """

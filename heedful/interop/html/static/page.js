@@ -275,7 +275,7 @@ class Page {
     const pick = (i) => {
       choose(row, i);
       const rows = pieces[i].top.map(([token, share]) => [visible(this.words([token], 1)[0]), share]);
-      panel.replaceChildren(el('h3', {}, `In the place of “${visible(words[i])}”`), bars('Likeliest tokens', rows));
+      panel.replaceChildren(el('h3', {}, `In the place of “${visible(words[i])}”`), bars('Most likely tokens', rows));
     };
     const row = chips(words, pieces.map((one) => one.share), pick);
     const hint = `${said}. Choose a token to see what else could stand there.`;
