@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 from ..errors import BadInput
 from .shared.exchange import StageProgress, aside_of, check_place, finish, refuse
 from .shared.options import Positional, arg
-from .shared.page_export import check_page, check_size, finish_page
+from .shared.page_export import check_page, check_size, check_task, finish_page
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def export(given: ExportOptions) -> int:
 def check_out(given: ExportOptions, source: Path, out: Path) -> None:
     """Refuse what cannot be written to, before anything is read."""
     if given.to == "html":
-        return check_page(out, given.replace)
+        check_page(out, given.replace)
+        return check_task(source)
     if given.large:
         raise BadInput("--large is for pages: give --to html too, or leave it out")
     check_place(source, out, given.replace)

@@ -1,4 +1,4 @@
-"""A page: a model as one file, with its certificate beside it and told in it."""
+"""A page: a model as one file, with its certificate beside it and in it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,25 @@ def beside(page: Path) -> Path:
     return certificate_of_file(page)
 
 
+READ_OTHERWISE = ("summarize", "choose")  # tasks that prepare their texts in ways that a page does not
+
+
+def check_task(source: Path) -> None:
+    """Refuse a run whose task reads texts in another way than the page would."""
+    from ...corpora.phrasebook.labels import PAIRED
+    from ...interop.run_files import recipe
+    from ...interop.run_folder import is_run
+
+    if not source.is_dir() or not is_run(source):
+        return
+    settings = recipe(source)
+    data = settings.get("data") or {}
+    if settings.get("task") in READ_OTHERWISE:
+        raise BadInput(f"a run of {settings['task']} has no page: export to onnx")
+    if data.get("pair_column") or data.get("corpus") and data.get("label") in PAIRED:
+        raise BadInput(f"{source} classifies pairs of texts, and a page reads one: export to onnx")
+
+
 def check_size(aside: Path, large: bool) -> None:
     """Refuse a page that small machines cannot open, unless it is asked for."""
     from ...interop.html.write import MOST
@@ -55,15 +74,13 @@ def check_size(aside: Path, large: bool) -> None:
 def finish_page(
     certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None], source: Path
 ) -> int:
-    """Tell the page its certificate, put both in their places, and print the result."""
+    """Put the certificate into the page, put both in their places, and print the result."""
     from ...certify.certificate import as_text
-    from ...interop.html.page import told
+    from ...interop.html.page import with_story
     from ...interop.html.story import story_of
 
     place = free_name(out, ".html") if certificate.differs else out
-    page = told(
-        (aside / PAGE).read_text(encoding="utf-8"), story_of(source, certificate.as_json(), aside / PAGE)
-    )
+    page = with_story((aside / PAGE).read_text(encoding="utf-8"), story_of(source, certificate.as_json()))
     (aside / PAGE).write_text(page, encoding="utf-8")
     (aside / PAGE).rename(aside / place.name)
     content, text = as_text(certificate, aside)

@@ -37,7 +37,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
-class Fault(RuntimeError):
+class PageFault(RuntimeError):
     """What a page says when it cannot answer."""
 
 
@@ -71,8 +71,8 @@ class Node(Engine):
         handle, script = tempfile.mkstemp(suffix=".mjs")
         os.close(handle)
         how = ["plain"] if plain else []
-        told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-        self.version = f"Node/{told.stdout.strip()}"
+        printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        self.version = f"Node/{printed.stdout.strip()}"
         self.child = subprocess.Popen(
             [program, str(STATIC / "node.mjs"), str(page), script, *how],
             stdin=subprocess.PIPE,
@@ -91,10 +91,10 @@ class Node(Engine):
             line = b""
         if not line:
             assert self.child.stderr is not None
-            raise Fault(self.child.stderr.read().decode(errors="replace").strip() or "Node ended")
+            raise PageFault(self.child.stderr.read().decode(errors="replace").strip() or "Node ended")
         reply = json.loads(line)
         if "fault" in reply:
-            raise Fault(reply["fault"])
+            raise PageFault(reply["fault"])
         return reply["answer"]
 
 
@@ -135,7 +135,7 @@ class Chromium(Engine):
             try:
                 self.ready = float(self.evaluate(OPENED))  # milliseconds since the page was asked for
                 return
-            except Fault as fault:
+            except PageFault as fault:
                 if "context was destroyed" not in str(fault):
                     raise
 
@@ -146,7 +146,7 @@ class Chromium(Engine):
     def evaluate(self, expression: str) -> Any:
         found = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if wrong := found.get("exceptionDetails"):
-            raise Fault(wrong.get("exception", {}).get("description") or wrong["text"])
+            raise PageFault(wrong.get("exception", {}).get("description") or wrong["text"])
         return found["result"].get("value")
 
     def send(self, method: str, **given: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Chromium(Engine):
         while (reply := self.receive()).get("id") != self.number:
             pass
         if "error" in reply:
-            raise Fault(reply["error"]["message"])
+            raise PageFault(reply["error"]["message"])
         return reply["result"]
 
     def receive(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Chromium(Engine):
         while b"\0" not in parts[-1]:
             parts.append(os.read(self.up, 1 << 20))
             if not parts[-1]:
-                raise Fault("the browser ended")
+                raise PageFault("the browser ended")
         message, _, self.rest = b"".join(parts).partition(b"\0")
         return json.loads(message)
 

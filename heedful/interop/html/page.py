@@ -1,4 +1,4 @@
-"""The text of a page: one file of markup, style, code, kernels, the model and what is told of it.
+"""The text of a page: one file of markup, style, code, kernels, the model and what it says of it.
 
 Whatever comes from a model (names, vocabulary, texts) stands in blocks of JSON, in which no `<` is written as
 such, so that nothing of it can be markup or code.
@@ -31,7 +31,7 @@ BLOCKS = ("story", "spec", "kernels", "weights", "code")
 
 
 def assembled(spec: Mapping[str, Any], weights: bytes) -> str:
-    """A page of a model. Nothing is told of the model yet: `told` does."""
+    """A page of a model. It does not say what the model is yet: `with_story` adds that."""
     filled = {
         "title": "A model",
         "style": (STATIC / "page.css").read_text(encoding="utf-8"),
@@ -59,7 +59,7 @@ def as_block(content: Any) -> str:
     )
 
 
-def told(page: str, story: Mapping[str, Any]) -> str:
+def with_story(page: str, story: Mapping[str, Any]) -> str:
     """The page with what it says of its model."""
     start, end = span_of(page, "story")
     return f"{page[:start]}{as_block(story)}{page[end:]}"

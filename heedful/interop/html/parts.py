@@ -73,7 +73,7 @@ class Description:
 
 
 def describe(model: nn.Module) -> tuple[Entry, list[tuple[str, Tensor, bool]]]:
-    """(what the page is told of a model, its tensors in their order)."""
+    """(the description of a model, its tensors in their order)."""
     made = Description({id(value): name for name, value in model.named_parameters()})
     if type(model) not in SHELLS:
         raise NoTwin(f"a {type(model).__name__}")

@@ -1,4 +1,4 @@
-"""What a page tells of its model: its name, its sizes, its training data and its certificate."""
+"""What a page says of its model: its name, its sizes, its training data and its certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..run_folder import is_run
 DATA = ("corpus", "source", "table", "text", "folder", "file")  # settings that name what a run was trained on
 
 
-def story_of(source: Path, certificate: Mapping[str, Any], page: Path) -> dict[str, Any]:
+def story_of(source: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Lines for people, all of them plain text."""
     return {
         "name": source.resolve().name,
@@ -35,12 +35,12 @@ def trained(source: Path) -> str:
     if not source.is_dir() or not is_run(source):
         return ""
     try:
-        told = recipe(source)
+        settings = recipe(source)
     except (BadInput, OSError):
         return ""
-    data, train = told.get("data") or {}, told.get("train") or {}
+    data, train = settings.get("data") or {}, settings.get("train") or {}
     names = [str(data[name]) for name in DATA if data.get(name)]
-    what = f"task {told.get('task', '')}"
+    what = f"task {settings.get('task', '')}"
     on = f", data {', '.join(Path(name).name for name in names)}" if names else ""
     steps = f", at most {train['steps']} steps" if isinstance(train.get("steps"), int) else ""
     return f"{what}{on}{steps}"

@@ -34,7 +34,7 @@ KEPT = ("normalizer", "pre_tokenizer", "decoder")
 
 
 def describe_tokenizer(text: str, special_as_text: bool) -> dict[str, Any]:
-    """What the page is told of a tokenizer.json. special_as_text: a text that says [EOS] is only a text."""
+    """The description of a tokenizer.json. special_as_text: a text that says [EOS] is only a text."""
     spec = json.loads(text)
     for place, types in KNOWN.items():
         for one in parts_of(spec.get(place)):

@@ -1,6 +1,7 @@
 """heedful export --to html: names, sizes, the certificate beside the page, and faults."""
 
 import json
+import shutil
 
 import pytest
 from helpers.html_cases import need
@@ -64,8 +65,8 @@ def test_a_damaged_script_shows_and_the_page_is_kept_elsewhere(runs, tmp_path, m
     assert damaged != code()
     monkeypatch.setattr(page, "code", lambda: damaged)
     assert export(runs, "lm", tmp_path / "page.html") == 3
-    told = capsys.readouterr()
-    assert "page.different.html" in told.err and "logits differ by" in told.err
+    printed = capsys.readouterr()
+    assert "page.different.html" in printed.err and "logits differ by" in printed.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "page.different.html",
         "page.different.html.parity.json",
@@ -130,6 +131,24 @@ def test_options_of_other_formats_are_refused(runs, tmp_path, capsys):
     assert "--large is for pages" in capsys.readouterr().err
     assert export(runs, "lm", tmp_path / "page.html", "--quantize", "bfloat16") == 2
     assert "html stores weights as float16 or int8, not as bfloat16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"task": "summarize"}, "a run of summarize has no page"),
+        ({"task": "choose"}, "a run of choose has no page"),
+        (
+            {"task": "classify", "data": {"pair_column": "b"}},
+            "classifies pairs of texts, and a page reads one",
+        ),
+    ],
+)
+def test_runs_that_read_otherwise_are_refused(runs, tmp_path, settings, said, capsys):
+    shutil.copytree(runs / "classify", tmp_path / "run")
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(settings))
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "page.html"), "--to", "html"]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_page_says_so(tmp_path):

@@ -13,7 +13,7 @@ from helpers.tokenizer_cases import byte_level
 import heedful
 from heedful.cli.main import main
 from heedful.data.vocab import train_vocab
-from heedful.interop.html.page import PAGE, as_block, block_of, told
+from heedful.interop.html.page import PAGE, as_block, block_of, with_story
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 
@@ -165,7 +165,7 @@ def hostile_page(folder: Path) -> Path:
         "verdict": "same",
         "checks": [HOSTILE],
     }
-    path.write_text(told(path.read_text(), story))
+    path.write_text(with_story(path.read_text(), story))
     return path
 
 

@@ -131,7 +131,7 @@ function mapOn(canvas, tell) {
     const room = Math.max(LEAST * keys.length, (canvas.parentElement.clientWidth || 600) - shown.left);
     shown.cell = Math.max(LEAST, Math.min(CELL, Math.floor(room / keys.length)));
     paint();
-    told();
+    describeCell();
   }
 
   function paint() {
@@ -161,7 +161,7 @@ function mapOn(canvas, tell) {
     pen.strokeRect(left + shown.s * cell, top + shown.t * cell, cell, cell);
   }
 
-  function told() {
+  function describeCell() {
     const { rows, queries, keys, t, s } = shown;
     if (rows.length) tell(`“${queries[t]}” takes ${(100 * rows[t][s]).toFixed(1)} % from “${keys[s]}”`);
   }
@@ -171,7 +171,7 @@ function mapOn(canvas, tell) {
     shown.t = Math.max(0, Math.min(shown.queries.length - 1, t));
     shown.s = Math.max(0, Math.min(shown.keys.length - 1, s));
     paint();
-    told();
+    describeCell();
   }
 
   canvas.addEventListener('pointermove', (event) => {

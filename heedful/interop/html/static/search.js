@@ -4,7 +4,7 @@
 import { attentionsOf, copyText, newText } from './attention.js';
 import { encode, forget, read, readSource, step } from './model.js';
 
-/** What a writer is told: the numbers of a text (the source or the prompt), and how much it may write. */
+/** Read a source, or take a prompt: {prompt, source, capacity} for texts that go on from it. */
 export function begin(net, spec, ids, room, heard = null) {
   forget(net);
   const { encoder, decoder } = net.model;
