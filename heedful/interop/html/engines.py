@@ -13,6 +13,7 @@ import sys
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ class PageFault(RuntimeError):
     """What a page says when it cannot answer."""
 
 
+class NotStarted(PageFault):
+    """A browser that does not start, or cannot read the page: it says nothing about the page."""
+
+
 class Engine(ABC):
     """A process in which one page is open."""
 
@@ -52,12 +57,15 @@ class Engine(ABC):
 
 
 def engine_for(page: Path, plain: bool = False) -> Engine:
-    """The first engine of this machine. plain: without WebAssembly, which Node can do."""
-    if not plain and (browser := found(BROWSERS)):
-        return Chromium(browser, page)
+    """The first engine of this machine that opens the page. plain: without WebAssembly, which Node can do."""
+    browser = None if plain or os.name != "posix" else found(BROWSERS)
+    if browser is not None:
+        with suppress(NotStarted):  # as in containers, or with a browser that may not read this folder
+            return Chromium(browser, page)
     if node := found(("node", "nodejs")):
         return Node(node, page, plain)
-    raise NotInstalled("neither Chromium nor Node is installed, and one of them runs the page")
+    why = "neither Chromium nor Node is installed" if browser is None else f"{browser} does not open the page"
+    raise NotInstalled(f"{why}, and one of them runs the page: install Chromium or Node")
 
 
 def found(names: tuple[str, ...]) -> str | None:
@@ -133,6 +141,8 @@ class Chromium(Engine):
         """Wait for the page, whose context takes the place of an empty one."""
         while True:
             try:
+                if self.evaluate("location.protocol") == "chrome-error:":
+                    raise NotStarted("the browser cannot read the page")
                 self.ready = float(self.evaluate(OPENED))  # milliseconds since the page was asked for
                 return
             except PageFault as fault:
@@ -155,8 +165,11 @@ class Chromium(Engine):
         message = {"id": self.number, "method": method, "params": given}
         message |= {"sessionId": self.session} if self.session else {}
         data = json.dumps(message).encode() + b"\0"
-        while data:
-            data = data[os.write(self.down, data) :]
+        try:
+            while data:
+                data = data[os.write(self.down, data) :]
+        except BrokenPipeError:
+            raise NotStarted("the browser ended") from None
         while (reply := self.receive()).get("id") != self.number:
             pass
         if "error" in reply:
@@ -168,7 +181,7 @@ class Chromium(Engine):
         while b"\0" not in parts[-1]:
             parts.append(os.read(self.up, 1 << 20))
             if not parts[-1]:
-                raise PageFault("the browser ended")
+                raise NotStarted("the browser ended")
         message, _, self.rest = b"".join(parts).partition(b"\0")
         return json.loads(message)
 

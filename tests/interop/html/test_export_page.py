@@ -85,6 +85,19 @@ def test_without_an_engine_nothing_is_claimed(runs, tmp_path, monkeypatch, capsy
     ]
 
 
+def test_a_browser_that_does_not_start_says_nothing_about_the_page(runs, tmp_path, monkeypatch, capsys):
+    broken = tmp_path / "chromium"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(engines, "BROWSERS", (str(broken),))
+    assert export(runs, "lm", tmp_path / "page.html", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["versions"]["page"].startswith("Node/")
+    known = engines.found
+    monkeypatch.setattr(engines, "found", lambda names: None if "node" in names else known(names))
+    assert export(runs, "lm", tmp_path / "other.html") == 0
+    assert "chromium does not open the page" in capsys.readouterr().err
+
+
 def test_a_script_that_does_not_run_is_a_fault(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(page, "code", lambda: "const broken = ;")
     assert export(runs, "lm", tmp_path / "page.html") == 3
