@@ -61,7 +61,7 @@ def inputs_for(here: OwnModel, limits: InputLimits | None = None) -> ProbeInputs
 class InputDrawing:
     """How inputs of one model are drawn."""
 
-    def __init__(self, here: OwnModel, limits: InputLimits) -> None:
+    def __init__(self, here: OwnModel, limits: InputLimits = USUAL) -> None:
         self.here, self.model, self.config = here, here.model, here.loaded.config
         self.limits = limits
         self.dice = random.Random(SEED)

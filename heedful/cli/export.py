@@ -73,7 +73,7 @@ def export(given: ExportOptions) -> int:
             certificate = compared(loaded, aside, given.to, kind, tell, given.run)
             certificate = replace(certificate, more={"source": source_of(source)})
             if form.single:
-                return finish_page(certificate, aside, out, given.json, tell, source)
+                return finish_page(certificate, aside, out, given.json, tell, source, loaded)
             return finish(certificate, aside, out, given.json, tell)
 
 

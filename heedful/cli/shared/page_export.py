@@ -13,6 +13,7 @@ from .exchange import free_name, report
 
 if TYPE_CHECKING:
     from ...certify.certificate import Certificate
+    from ...interop.loaded import Loaded
 
 PAGE = "model.html"  # while it is written
 
@@ -72,15 +73,24 @@ def check_size(aside: Path, large: bool) -> None:
 
 
 def finish_page(
-    certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None], source: Path
+    certificate: Certificate,
+    aside: Path,
+    out: Path,
+    as_json: bool,
+    tell: Callable[[str], None],
+    source: Path,
+    loaded: Loaded,
 ) -> int:
     """Put the certificate into the page, put both in their places, and print the result."""
     from ...certify.certificate import as_text
+    from ...certify.probe import probe_of
     from ...interop.html.page import with_story
     from ...interop.html.story import story_of
 
     place = free_name(out, ".html") if certificate.differs else out
-    page = with_story((aside / PAGE).read_text(encoding="utf-8"), story_of(source, certificate.as_json()))
+    probe = probe_of(loaded, aside, certificate.format, certificate.kind)
+    story = story_of(source, certificate.as_json(), probe)
+    page = with_story((aside / PAGE).read_text(encoding="utf-8"), story)
     (aside / PAGE).write_text(page, encoding="utf-8")
     (aside / PAGE).rename(aside / place.name)
     content, text = as_text(certificate, aside)

@@ -15,8 +15,8 @@ from ..run_folder import is_run
 DATA = ("corpus", "source", "table", "text", "folder", "file")  # settings that name what a run was trained on
 
 
-def story_of(source: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Lines for people, all of them plain text."""
+def story_of(source: Path, certificate: Mapping[str, Any], probe: list[dict[str, Any]]) -> dict[str, Any]:
+    """Lines for people, all of them plain text. probe: inputs by which the page can check itself."""
     return {
         "name": source.resolve().name,
         "architecture": certificate["architecture"],
@@ -26,6 +26,7 @@ def story_of(source: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
         "faults": list(certificate["faults"]),
         "checks": [f"{check['name']}: {check['summary']}" for check in certificate["checks"]],
         "compared_in": certificate["versions"].get("page", ""),
+        "probe": probe,
         "made": f"heedful {__version__}, {date.today().isoformat()}",
     }
 

@@ -149,6 +149,23 @@ def test_the_page_tells_what_it_is_and_its_certificate(pages, visit):
     assert "Chrome" in parity["versions"]["page"]
 
 
+def test_the_page_checks_itself_in_any_browser(pages, tmp_path, visit):
+    for name in ("demo", "lm", "mlm", "classify"):
+        page = visit(pages / f"{name}.html")
+        page.locator("summary").click()
+        page.get_by_role("button", name="Check in this browser").click()
+        said = page.locator(".certificate [role=status]").inner_text()
+        assert said.startswith("This browser computes the same: 3 inputs differ by at most ")
+    text = (pages / "lm.html").read_text()
+    story = json.loads(block_of(text, "story"))
+    story["probe"][1]["numbers"][3] += 0.01
+    (tmp_path / "changed.html").write_text(with_story(text, story))
+    page = visit(tmp_path / "changed.html")
+    page.locator("summary").click()
+    page.get_by_role("button", name="Check in this browser").click()
+    assert "computes something else" in page.locator(".certificate [role=status]").inner_text()
+
+
 def small_gpt2(vocab: int) -> Loaded:
     return tiny_loaded("gpt2", (gpt2, gpt2.GPT2Config(vocab=vocab, context=31, layers=1, width=12, heads=3)))
 

@@ -96,6 +96,18 @@ function drawn(net, spec, ids, how) {
   return found.filter((one) => !one.ended).map((one) => one.token);
 }
 
+/** How far the page is from what Python computed for a few inputs: of the largest number. */
+export function probed(net, spec, probes) {
+  const apart = probes.map(({ ids, target, segments, numbers }) => {
+    const found = QUESTIONS.outputs(net, spec, { ids, target, segments });
+    const rows = found.hidden ?? found.logits;
+    const last = rows[rows.length - 1];
+    const scale = Math.max(...numbers.map(Math.abs));
+    return Math.max(...numbers.map((number, i) => Math.abs(number - last[i]))) / scale;
+  });
+  return Math.max(...apart);
+}
+
 /** The answer to a question {ask, ...}, as JSON: numbers are base64 of float32. */
 export function answer(net, spec, question) {
   return packed(QUESTIONS[question.ask](net, spec, question));

@@ -1,5 +1,5 @@
 // The page: a text goes in, what the model does with it comes out, token by token.
-import { headScores, labelScores, tokenScores } from './answers.js';
+import { headScores, labelScores, probed, tokenScores } from './answers.js';
 import { attentionView } from './attention_map.js';
 import { rowOf } from './model.js';
 import { beam, likeliest, longestOf, sampler, shares, write } from './search.js';
@@ -7,6 +7,7 @@ import { bars, chips, choose, el, labeled, number, pause, percent, select, value
 
 const TOP = 6; // alternatives of a token
 const MAPPED = 96; // tokens of a map
+const CLOSE = 1e-4; // of the largest number, between two machines
 const VERBS = { translate: 'Translate', generate: 'Continue', classify: 'Classify', fill: 'Fill in', look: 'Read' };
 const SHELLS = {
   EncoderDecoder: 'encoder-decoder', Decoder: 'decoder', DecoderClassifier: 'decoder that classifies',
@@ -80,7 +81,23 @@ class Page {
     const text = line[verdict] ?? `Compared with the model in Python: ${verdict}`;
     return el('details', { class: good ? 'certificate good' : 'certificate' }, el('summary', {}, text),
       el('ul', {}, ...[...faults, ...checks].map((one) => el('li', {}, one))),
-      engine ? el('p', { class: 'hint' }, `Compared by running this page in ${engine}.`) : null);
+      engine ? el('p', { class: 'hint' }, `Compared by running this page in ${engine}.`) : null,
+      this.selfCheck());
+  }
+
+  /** A button that compares this browser with Python, by the inputs that the page brings. */
+  selfCheck() {
+    const { probe = [] } = this.story;
+    if (!probe.length) return null;
+    const result = el('span', { role: 'status' });
+    const check = () => {
+      const apart = probed(this.net, this.spec, probe);
+      const said = apart <= CLOSE ? 'This browser computes the same' : 'This browser computes something else';
+      const most = apart.toExponential(1);
+      result.textContent = `${said}: ${probe.length} inputs differ by at most ${most} of their scale.`;
+    };
+    const button = el('button', { type: 'button', onclick: check }, 'Check in this browser');
+    return el('div', { class: 'row' }, button, result);
   }
 
   footer() {
@@ -275,7 +292,8 @@ class Page {
     const pick = (i) => {
       choose(row, i);
       const rows = pieces[i].top.map(([token, share]) => [visible(this.words([token], 1)[0]), share]);
-      panel.replaceChildren(el('h3', {}, `In the place of “${visible(words[i])}”`), bars('Most likely tokens', rows));
+      const title = el('h3', {}, `In the place of “${visible(words[i])}”`);
+      panel.replaceChildren(title, bars('Most likely tokens', rows));
     };
     const row = chips(words, pieces.map((one) => one.share), pick);
     const hint = `${said}. Choose a token to see what else could stand there.`;
