@@ -10,12 +10,13 @@ from helpers.tokenizer_cases import byte_level
 
 import heedful
 from heedful.certify.own import OwnModel
+from heedful.data.vocab import train_vocab
 from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.interop.foreign import NetworkInput
 from heedful.interop.html.write import refuse
 from heedful.models import transformer
-from heedful.models.base.shells import EncoderDecoder
+from heedful.models.base.shells import EncoderDecoder, classifier
 
 ENTRIES = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS}
 WITHOUT = {
@@ -66,6 +67,26 @@ def test_plain_javascript_computes_the_same(name, kind, tmp_path):
     assert page.versions["page"].endswith("JavaScript")
     assert_close(ours.outputs([row_for(name)])[0], page.outputs([row_for(name)])[0])
     assert page.greedy(IDS[:3], 20) == ours.greedy(IDS[:3], 20)
+
+
+def test_a_decoder_that_classifies_computes_the_same(tmp_path):
+    loaded = tiny_loaded("gpt2", ENTRIES["gpt2"])
+    judging = classifier(loaded.model, loaded.config, 4).eval()
+    judging.linear.weight.data.normal_()
+    loaded = replace(loaded, model=judging, labels=("a", "b", "c", "d"))
+    page, ours = in_node(written(loaded, tmp_path)), OwnModel(rounded(loaded, tmp_path, "float16"))
+    assert_close(ours.outputs([NetworkInput(IDS)])[0], page.outputs([NetworkInput(IDS)])[0])
+    assert_close(ours.attention(NetworkInput(IDS)), page.attention(NetworkInput(IDS)))
+    assert page.spec["does"] == "classify" and page.spec["scores"] == "softmax"
+
+
+def test_each_side_has_its_own_vocabulary(tmp_path):
+    loaded = tiny_loaded("transformer pre-norm", ENTRIES["transformer pre-norm"])
+    written_by = train_vocab("word", ["le chat dort"], 17).tokenizer
+    page = in_node(written(replace(loaded, target_tokenizer=written_by), tmp_path))
+    ids = written_by.encode("le chat dort").ids
+    assert page.engine.ask({"ask": "text", "ids": ids}) == "le chat dort"
+    assert page.tokens("le chat") == loaded.tokenizer.encode("le chat").ids
 
 
 def test_rounded_weights_stay_near_the_model(tmp_path):
