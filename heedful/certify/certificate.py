@@ -138,13 +138,18 @@ def sha256(path: Path) -> str:
 
 def write_certificate(certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Write parity.json of a folder, aside and renamed, with the hash of every file; return what it holds."""
-    content = certificate.as_json() | {"files": hashes(folder)}
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    content, text = as_text(certificate, folder)
     aside = folder / f".{PARITY}.tmp"
     aside.write_text(text, encoding="utf-8")
     flush(aside)
     aside.replace(folder / PARITY)
     return content
+
+
+def as_text(certificate: Certificate, folder: Path) -> tuple[dict[str, Any], str]:
+    """What parity.json holds with the hashes of a folder's files, and its text."""
+    content = certificate.as_json() | {"files": hashes(folder)}
+    return content, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from .certificate import (
 )
 from .checks import (
     agreement,
+    attention,
     chat,
     classify,
     embed,
@@ -40,6 +41,7 @@ from .sides import Sides, Tell, as_stored, opened, with_weights
 CHECKS: tuple[Callable[[Sides], Check | None], ...] = (
     weights.check,
     outputs.check,
+    attention.check,
     embedding.check,
     searches.greedy,
     searches.beam,
@@ -65,7 +67,7 @@ def certify(sides: Sides, packages: Sequence[str] = ()) -> Certificate:
         sides.format,
         sides.kind,
         sides.ours.loaded.architecture,
-        versions(packages),
+        versions(packages) | getattr(sides.used, "versions", {}),
         faults or ((NOTHING,) if nothing else ()),
         tuple(found),
         sides.tolerance,

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from ..interop.foreign import NetworkInput
+from ..interop.foreign import InputLimits, NetworkInput
 from ..interop.hf.probes import corpus
 from ..interop.hf.tokenizer_files import tells_segments
 from ..models.base.shells import Decoder, EncoderDecoder, WithHeads, shells_of
@@ -28,8 +28,8 @@ CONTINUED = 6  # inputs that are continued by searches
 NEW = 16  # tokens to generate
 LONGEST_TEXT = 48  # tokens of a probe text
 CHUNK = 256  # tokens of an input that reads rows of the embedding
-NUMBERS = 120_000_000  # logits of one input: 480 MB
-WORK = 4e12  # multiplications of one pass over all inputs: a minute or two on a CPU
+# Logits of one input: 480 MB. One pass over all inputs: a minute or two on a CPU.
+USUAL = InputLimits(numbers=120_000_000, work=4e12)
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,21 @@ class ProbeInputs:
         return sorted({max(len(row.ids), len(row.target or ())) for row in self.all})
 
 
-def inputs_for(here: OwnModel) -> ProbeInputs:
-    """The inputs of a model, always the same ones."""
-    return InputDrawing(here).inputs()
+def inputs_for(here: OwnModel, limits: InputLimits | None = None) -> ProbeInputs:
+    """The inputs of a model, always the same ones. limits: of a library that is slower than others."""
+    return InputDrawing(here, limits or USUAL).inputs()
 
 
 class InputDrawing:
     """How inputs of one model are drawn."""
 
-    def __init__(self, here: OwnModel) -> None:
+    def __init__(self, here: OwnModel, limits: InputLimits = USUAL) -> None:
         self.here, self.model, self.config = here, here.model, here.loaded.config
+        self.limits = limits
         self.dice = random.Random(SEED)
         self.both = isinstance(self.model, EncoderDecoder)
         self.context = context_of(self.model, self.config)
-        self.longest = min(self.context, max(CHUNK, NUMBERS // self.sizes[-1]))
+        self.longest = min(self.context, max(CHUNK, limits.numbers // self.sizes[-1]))
         self.new = max(1, min(NEW, self.longest // 2))
         self.room = max(1, self.longest if self.both else self.longest - self.new)
 
@@ -119,7 +120,7 @@ class InputDrawing:
     def covering(self, before: list[NetworkInput]) -> Iterator[NetworkInput]:
         """Inputs with every token that those before do not read, until the work is too much."""
         weights = sum(weight.numel() for weight in self.model.parameters())
-        left = WORK / weights - sum(len(row.ids) + len(row.target or ()) for row in before)
+        left = self.limits.work / weights - sum(len(row.ids) + len(row.target or ()) for row in before)
         seen = [{token for row in before for token in part(row)} for part in (ids_of, target_of)]
         sides = range(len(self.sizes) if self.both else 1)
         rest = [[token for token in self.free(side) if token not in seen[side]] for side in sides]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from ..interop.foreign import NetworkInput, Outputs, Searched, each_text
 from ..interop.hf.tokenizer_files import tokenizer_text
 from ..interop.loaded import Loaded
 from ..interop.onnx.modules import names_of
-from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder, WithHeads
+from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder, WithHeads, shells_of
 from ..parts.places import Lengths
+from ..parts.watch import Record, watch
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -74,6 +76,22 @@ class OwnModel(Searched):
         assert isinstance(self.model, Decoder)
         return step_of(self.model), torch.tensor([ids])
 
+    @torch.no_grad()
+    def attention(self, row: NetworkInput) -> Outputs:
+        """{"encoder.self.0": weights [H, T, S]} of every layer, of the row alone."""
+        with watch(self.model) as heard:
+            self.run(row)
+        found: Outputs = {}
+        for name, shell in shells_of(self.model).items():
+            for kind in ("attention", "cross"):
+                layers = [part.layer for block in shell.stack.blocks if (part := getattr(block, kind))]
+                side = f"{name or 'decoder'}.{'self' if kind == 'attention' else kind}"
+                weights = weights_by_layer(
+                    layers, {id(m): heard.get(p) for p, m in self.model.named_modules()}
+                )
+                found |= {f"{side}.{number}": each for number, each in enumerate(weights)}
+        return found
+
     def tokens(self, text: str) -> list[int] | None:
         return None if self.loaded.tokenizer is None else self.reader.encode(text).ids
 
@@ -98,3 +116,14 @@ class OwnModel(Searched):
         else:
             scores_TV = self.outputs([NetworkInput([*ids, *tokens][:-1])])[0]["logits"][len(ids) - 1 :]
         return -scores_TV.double().log_softmax(-1)[torch.arange(len(tokens)), torch.tensor(tokens)]
+
+
+def weights_by_layer(layers: list[Any], heard: dict[int, Record | None]) -> list[Tensor]:
+    """The weights of each layer in order; a layer that stands in several blocks was heard as often."""
+    found, times = [], Counter[int]()
+    for layer in layers:
+        record = heard[id(layer)]
+        assert record is not None
+        found.append(record.weights[times[id(layer)]][0].float())
+        times[id(layer)] += 1
+    return found

@@ -53,7 +53,7 @@ class Sides:
 
     @cached_property
     def inputs(self) -> ProbeInputs:
-        return inputs_for(self.ours)
+        return inputs_for(self.ours, getattr(self.used, "limits", None))
 
 
 def opened(

@@ -24,7 +24,7 @@ from .sides import Tell
 
 LIMIT = 1 << 26  # bytes of a certificate
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "*.gguf", "model.bin", "*.onnx", "*.onnx.data")
-NO_READER = "heedful does not read ONNX graphs: give the model that it was exported from with --source"
+UNREAD = {"onnx": "ONNX graphs", "html": "pages"}  # formats that heedful writes only
 
 
 def source_of(path: Path) -> dict[str, Any]:
@@ -45,32 +45,41 @@ def verified(path: Path, source: Path | None, tell: Tell) -> Certificate:
     source: the model that it was exported from. Without one, it is the source that parity.json names, if its
     weights are still the same, else heedful's own reading of the export.
     """
-    folder = path if path.is_dir() else path.parent
-    noted = noted_of(folder, path)
+    noted = noted_of(path)
     to = noted.get("format") or format_found(path)
     if to not in FORMATS:
         raise BadInput(f"{path} is no export: write one with `{command('export', path, 'OUT')}`")
     found = compared_again(path, to, noted, source or unchanged_source(noted), tell)
-    if (files := check_files(folder, noted)) is None:
+    if (files := check_files(path, noted)) is None:
         return found
     faults = (*files.faults, *found.faults) if files.faults or found.differs else found.faults
     verdict = DIFFERENT if files.faults else found.verdict
     return replace(found, verdict=verdict, faults=faults, checks=(files, *found.checks))
 
 
-def noted_of(folder: Path, path: Path) -> dict[str, Any]:
+def noted_of(path: Path) -> dict[str, Any]:
     """The certificate beside an export; nothing if there is none, or if it is of other files."""
     if not path.exists():
         raise BadInput(f"{path} does not exist: give a folder or a file that heedful has exported")
+    folder, own = path if path.is_dir() else path.parent, certificate_of_file(path)
+    if present(own):
+        return read_json(own, LIMIT)
     if not present(folder / PARITY):
         return {}
     noted = read_json(folder / PARITY, LIMIT)
     return noted if path.is_dir() or path.name in noted.get("files", {}) else {}
 
 
+def certificate_of_file(path: Path) -> Path:
+    """Where the certificate of an export of one file is: page.html.parity.json."""
+    return path.with_name(f"{path.name}.{PARITY}")
+
+
 def format_found(path: Path) -> str:
     """The format of an export that has no certificate."""
-    return "onnx" if path.is_dir() and any(path.glob("*.onnx")) else format_of(path)
+    if path.is_dir() and any(path.glob("*.onnx")):
+        return "onnx"
+    return "html" if path.is_file() and path.suffix == ".html" else format_of(path)
 
 
 def unchanged_source(noted: dict[str, Any]) -> Path | None:
@@ -90,9 +99,10 @@ def compared_again(
         found = compared(load(source), path, to, kind, tell, str(source))
         return replace(found, more={"against": str(source)})
     more = {"against": "heedful's own reading"}
-    if to == "onnx":
+    if to in UNREAD:
+        why = f"heedful does not read {UNREAD[to]}: give the model that it was exported from with --source"
         return Certificate(
-            UNCHECKED, to, kind, str(noted.get("architecture", "")), versions(()), (NO_READER,), more=more
+            UNCHECKED, to, kind, str(noted.get("architecture", "")), versions(()), (why,), more=more
         )
     try:
         loaded = load(path)
@@ -106,12 +116,13 @@ def compared_again(
     return replace(compared(loaded, path, to, None, tell, str(path)), more=more)
 
 
-def check_files(folder: Path, noted: dict[str, Any]) -> Check | None:
+def check_files(path: Path, noted: dict[str, Any]) -> Check | None:
     """Compare the hashes of all files with those of the certificate; None if it has none."""
     expected = noted.get("files")
     if not isinstance(expected, dict) or not expected:
         return None
-    found = hashes(folder)
+    one = noted.get("format") in FORMATS and FORMATS[noted["format"]].single
+    found = {path.name: sha256(path)} if one else hashes(path if path.is_dir() else path.parent)
     missing = sorted(expected.keys() - found.keys())
     changed = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
     more = sorted(found.keys() - expected.keys())

@@ -119,6 +119,8 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         f'  {program()} look {folder} "{pair.source}"',
         f"  {program()} export {folder} {folder}-hf",
         f"  {program()} train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
+        "The whole translator as one page, which opens in any browser without a network:",
+        f"  {program()} export {folder} {folder}.html --to html",
     ]
     return "\n".join(lines)
 

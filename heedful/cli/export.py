@@ -8,7 +8,8 @@ is 3. `heedful verify` compares again. `heedful info` lists the export formats o
 Examples: heedful export runs/demo demo-hf;
 heedful export runs/demo demo-hf --quantize bfloat16;
 heedful export runs/demo demo-ct2 --to ctranslate2 --quantize int8;
-heedful export ./gpt2 gpt2-onnx --to onnx; heedful export ./smollm2 smollm2-gguf --to gguf --json
+heedful export ./gpt2 gpt2-onnx --to onnx; heedful export ./smollm2 smollm2-gguf --to gguf --json;
+heedful export runs/demo demo.html --to html
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+from ..errors import BadInput
 from .shared.exchange import StageProgress, aside_of, check_place, finish, refuse
 from .shared.options import Positional, arg
+from .shared.page_export import check_page, check_size, check_task, finish_page
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,22 @@ class ExportOptions:
     """The folder of a run, or any model that heedful loads."""
 
     out: Annotated[str, Positional, arg("DIR")]
-    """The folder to write: new or empty."""
+    """The folder to write: new or empty. With --to html, the file to write, such as model.html."""
 
-    to: Literal["hf", "ctranslate2", "onnx", "gguf"] = "hf"
+    to: Literal["hf", "ctranslate2", "onnx", "gguf", "html"] = "hf"
     """hf: a Hugging Face folder, for transformers' Auto classes. ctranslate2: fast on CPUs. onnx: graphs
-    for onnxruntime, named as Optimum names them. gguf: LLaMA-style models, for llama.cpp."""
+    for onnxruntime, named as Optimum names them. gguf: LLaMA-style models, for llama.cpp. html: one page that
+    runs the model in a browser, offline."""
 
     quantize: Annotated[str | None, arg("KIND", "float32")] = None
     """Type of the stored weights: float32, or a smaller one that the format supports. hf: bfloat16, float16.
-    ctranslate2 and onnx: int8. gguf: q8_0."""
+    ctranslate2 and onnx: int8. gguf: q8_0. html: float16, its default, or int8."""
 
     replace: bool = False
     """Replace an earlier export in DIR."""
+
+    large: bool = False
+    """With --to html: write a page of more than 64 MB too."""
 
     json: bool = False
     """Print one JSON object instead: the contents of parity.json, and the folder."""
@@ -49,7 +56,7 @@ class ExportOptions:
 def export(given: ExportOptions) -> int:
     """Export the model of a folder, and compare it with the original."""
     source, out = Path(given.run), Path(given.out)
-    check_place(source, out, given.replace)
+    check_out(given, source, out)
     with StageProgress(f"exporting {given.run} as {given.to}") as tell:
         from ..certify.compare import compared
         from ..certify.verify import source_of
@@ -61,6 +68,20 @@ def export(given: ExportOptions) -> int:
         with aside_of(out) as aside:
             tell(f"writing {form.title}, {kind}")
             form.write(loaded, aside, kind)
+            if form.single:
+                check_size(aside, given.large)
             certificate = compared(loaded, aside, given.to, kind, tell, given.run)
             certificate = replace(certificate, more={"source": source_of(source)})
+            if form.single:
+                return finish_page(certificate, aside, out, given.json, tell, source, loaded)
             return finish(certificate, aside, out, given.json, tell)
+
+
+def check_out(given: ExportOptions, source: Path, out: Path) -> None:
+    """Refuse what cannot be written to, before anything is read."""
+    if given.to == "html":
+        check_page(out, given.replace)
+        return check_task(source)
+    if given.large:
+        raise BadInput("--large is for pages: give --to html too, or leave it out")
+    check_place(source, out, given.replace)

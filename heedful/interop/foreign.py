@@ -28,6 +28,14 @@ class NetworkInput:
     segments: list[int] | None = None
 
 
+@dataclass(frozen=True)
+class InputLimits:
+    """How much a library may be given in a comparison."""
+
+    numbers: int  # logits of one input
+    work: float  # multiplications of one pass over all inputs
+
+
 class ForeignModel(Protocol):
     """A model opened in another library. A method returns None where that library has no answer.
 
@@ -35,6 +43,9 @@ class ForeignModel(Protocol):
 
         pictures(images_BCHW) -> list[Outputs]    `outputs` of each picture
         embedding() -> Tensor                     the rows of the token embedding, as the library holds them
+        attention(row) -> Outputs                 weights [H, T, S] of each layer, such as "encoder.self.0"
+
+    A model may have `limits` (InputLimits) and `versions`, {name: version} of what it runs on.
     """
 
     def outputs(self, rows: list[NetworkInput]) -> list[Outputs]:

@@ -61,6 +61,7 @@ class Format:
     name: str  # of its folder
     title: str
     packages: tuple[str, ...]  # of the library that opens it again, by which pip knows them
+    single: bool = False  # one file, and no folder
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -92,6 +93,7 @@ FORMATS = {
         Format("ctranslate2", "CTranslate2", ("ctranslate2",)),
         Format("onnx", "ONNX", ("onnxruntime",)),
         Format("gguf", "GGUF", ("transformers", "gguf")),
+        Format("html", "an HTML page", ("a browser",), single=True),
     )
 }
 RECOGNIZED = ("run", "gguf", "ctranslate2", "peft")  # any other folder is read as Hugging Face's

@@ -17,6 +17,7 @@ from heedful.certify.compare import certify, compared
 from heedful.certify.inputs import inputs_for
 from heedful.certify.own import OwnModel
 from heedful.certify.sides import Sides
+from heedful.interop.foreign import InputLimits
 from heedful.interop.formats import exportable, refusals
 from heedful.interop.hf import write as to_hf
 from heedful.interop.packages import quiet
@@ -149,9 +150,8 @@ def test_every_row_is_read_and_an_input_is_as_long_as_the_context(name):
         assert {kind for row in found.all for kind in row.segments} == {0, 1}
 
 
-def test_work_is_limited_and_said(gpt2, monkeypatch):
-    monkeypatch.setattr("heedful.certify.inputs.WORK", 0)
-    found = inputs_for(OwnModel(gpt2))
+def test_work_is_limited_and_said(gpt2):
+    found = inputs_for(OwnModel(gpt2), InputLimits(numbers=10**6, work=0))
     assert not found.covering and found.read < found.rows == gpt2.config.vocab
 
 
@@ -212,5 +212,5 @@ def test_refusals_and_exportable_agree(gpt2):
     assert (
         exportable(gpt2)
         == [name for name, why in refusals(gpt2).items() if why is None]
-        == ["hf", "ctranslate2", "onnx"]
+        == ["hf", "ctranslate2", "onnx", "html"]
     )

@@ -63,11 +63,14 @@ def test_the_next_steps_work_as_printed_and_the_export_is_checked(trained, tmp_p
     monkeypatch.chdir(tmp_path)
     outcome, folder = trained
     report = demo_command.report(outcome.model, outcome.job.vocab, folder, rows=5)
-    steps = [shlex.split(line.split(program())[1]) for line in report.split("Next:")[1].splitlines()[1:]]
-    assert [step[0] for step in steps] == ["translate", "look", "export", "train"]
-    for step in steps[:3]:
+    lines = [line for line in report.split("Next:")[1].splitlines() if program() in line]
+    steps = [shlex.split(line.split(program())[1]) for line in lines]
+    assert [step[0] for step in steps] == ["translate", "look", "export", "train", "export"]
+    assert report.splitlines()[-1] == lines[-1]
+    for step in (*steps[:3], steps[4]):
         assert main(step) == 0, step
-    assert "the same model in transformers" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "the same model in transformers" in printed and "as html, float16" in printed
 
 
 def test_make_demo_installs_what_the_export_is_checked_with():

@@ -292,7 +292,7 @@ print([name for name in theirs if name in sys.modules], file=sys.stderr)
         (
             "gpt2",
             ["--to", "onxx"],
-            "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?",
+            "--to takes hf or ctranslate2 or onnx or gguf or html, not 'onxx'; did you mean \"onnx\"?",
         ),
     ],
 )
@@ -368,7 +368,7 @@ def test_a_failure_leaves_everything_as_it_was(error, code, models, tmp_path, mo
 
 def test_info_says_how_a_model_can_leave(models, capsys):
     assert main(["info", str(models("llama"))]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "export formats: hf, ctranslate2, onnx, gguf"
+    assert capsys.readouterr().out.splitlines()[-1] == "export formats: hf, ctranslate2, onnx, gguf, html"
     assert main(["info", "gpt2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["formats"]
     assert found.keys() == FORMATS.keys() and found["hf"] is None and "llama family" in found["gguf"]
@@ -381,7 +381,8 @@ def test_formats_are_those_of_the_option():
 
     assert get_args(get_type_hints(ExportOptions)["to"]) == tuple(FORMATS)
     for form in FORMATS.values():
-        assert form.kinds[0] == "float32" and set(form.kinds) <= TOLERANCES.keys()
+        assert form.kinds[0] == ("float16" if form.single else "float32")
+        assert set(form.kinds) <= TOLERANCES.keys()
 
 
 def test_progress_is_told_when_it_takes_long(models, tmp_path, capsys, monkeypatch, without):

@@ -31,13 +31,17 @@ class Agreement:
     def __init__(self) -> None:
         self.predictions = self.equal = 0
         self.divergence = self.squares = self.whole = 0.0
+        self.largest = 0.0  # difference of a number
         self.losses = [0.0, 0.0]
         self.tokens = 0
 
     def add(self, name: str, ours_TV: Tensor, theirs_TV: Tensor) -> None:
         if ours_TV.shape != theirs_TV.shape:
             self.divergence = self.squares = math.inf
-        elif name in HIDDEN:
+            self.largest = math.inf
+            return
+        self.largest = max(self.largest, float((ours_TV.double() - theirs_TV.double()).abs().max()))
+        if name in HIDDEN:
             self.squares += float((ours_TV.double() - theirs_TV.double()).square().sum())
             self.whole += float(ours_TV.double().square().sum())
         else:
@@ -86,6 +90,7 @@ def check(sides: Sides) -> Check | None:
         "top_tokens": {"equal": found.equal, "of": found.predictions} if found.predictions else None,
         "divergence": found.mean_divergence if found.predictions else None,
         "distance": found.distance if found.whole else None,
+        "largest": found.largest,
         "loss": {"heedful": found.losses[0] / found.tokens, "difference": found.loss}
         if found.tokens
         else None,
@@ -154,6 +159,7 @@ def in_words(found: Agreement, outputs: dict[str, dict[str, int]]) -> str:
         parts.append(
             f"top token equal in {found.equal} of {found.predictions} ({found.equal / found.predictions:.2%})"
         )
+    parts.append(f"outputs at most {found.largest:.2g} apart")
     if found.tokens:
         parts.append(f"loss {found.loss:+.4f} nats per token")
     if found.predictions:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import BadInput
 from ...files import flush, naming, one_line, present
@@ -84,9 +84,10 @@ def put_in_place(aside: Path, out: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def free_name(out: Path) -> Path:
-    """Where a model is kept that is not the same one."""
-    names = (out.parent / f"{out.name}.different{'' if n == 1 else f'-{n}'}" for n in range(1, 1_000_000))
+def free_name(out: Path, ending: str = "") -> Path:
+    """Where a model is kept that is not the same one. ending: of a file, which stays at the end."""
+    stem = f"{out.name.removesuffix(ending)}.different"
+    names = (out.parent / f"{stem}{'' if n == 1 else f'-{n}'}{ending}" for n in range(1, 1_000_000))
     return next(name for name in names if not present(name))
 
 
@@ -108,11 +109,21 @@ def finish(
     certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None]
 ) -> int:
     """Write parity.json, name the folder by the verdict, and print the result."""
-    from ...certify.certificate import UNCHECKED, write_certificate
+    from ...certify.certificate import write_certificate
 
-    content, different = write_certificate(certificate, aside), certificate.differs
-    place = free_name(out) if different else out
+    content = write_certificate(certificate, aside)
+    place = free_name(out) if certificate.differs else out
     put_in_place(aside, place)
+    return report(certificate, place, content, as_json, tell)
+
+
+def report(
+    certificate: Certificate, place: Path, content: dict[str, Any], as_json: bool, tell: Callable[[str], None]
+) -> int:
+    """Print the result of an export; the exit code."""
+    from ...certify.certificate import UNCHECKED
+
+    different = certificate.differs
     tell("")
     if as_json:
         print(json.dumps({"out": str(place)} | content, indent=2, allow_nan=False))

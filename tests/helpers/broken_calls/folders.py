@@ -80,9 +80,9 @@ TABLE = [
     row("export over itself", "export run-lm run-lm",
         "run-lm would overwrite run-lm, which is read: give another OUT"),
     row("export as nothing known", "export run-lm new --to onxx",
-        "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?"),
+        "--to takes hf or ctranslate2 or onnx or gguf or html, not 'onxx'; did you mean \"onnx\"?"),
     row("export as what it cannot be", "export run-lm new --to gguf",
-        "run-lm cannot be exported as gguf: …; it can be exported as hf, ctranslate2, onnx"),
+        "run-lm cannot be exported as gguf: …; it can be exported as hf, ctranslate2, onnx, html"),
     row("export in bits that are none", "export run-lm new --quantize int3",
         "hf stores weights as float32 or bfloat16 or float16, not as int3: leave out --quantize, "
         "or give another --to"),

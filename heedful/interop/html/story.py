@@ -1,0 +1,47 @@
+"""What a page says of its model: its name, its sizes, its training data and its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...errors import BadInput
+from ..run_files import recipe
+from ..run_folder import is_run
+
+DATA = ("corpus", "source", "table", "text", "folder", "file")  # settings that name what a run was trained on
+
+
+def story_of(source: Path, certificate: Mapping[str, Any], probe: list[dict[str, Any]]) -> dict[str, Any]:
+    """Lines for people, all of them plain text. probe: inputs by which the page can check itself."""
+    return {
+        "name": source.resolve().name,
+        "architecture": certificate["architecture"],
+        "weights": certificate["kind"],
+        "trained": trained(source),
+        "verdict": certificate["verdict"],
+        "faults": list(certificate["faults"]),
+        "checks": [f"{check['name']}: {check['summary']}" for check in certificate["checks"]],
+        "compared_in": certificate["versions"].get("page", ""),
+        "probe": probe,
+        "made": f"heedful {__version__}, {date.today().isoformat()}",
+    }
+
+
+def trained(source: Path) -> str:
+    """What a run was trained on and for how long, as its recipe says; of any other model nothing is known."""
+    if not source.is_dir() or not is_run(source):
+        return ""
+    try:
+        settings = recipe(source)
+    except (BadInput, OSError):
+        return ""
+    data, train = settings.get("data") or {}, settings.get("train") or {}
+    names = [str(data[name]) for name in DATA if data.get(name)]
+    what = f"task {settings.get('task', '')}"
+    on = f", data {', '.join(Path(name).name for name in names)}" if names else ""
+    steps = f", at most {train['steps']} steps" if isinstance(train.get("steps"), int) else ""
+    return f"{what}{on}{steps}"
