@@ -242,12 +242,13 @@ def test_the_divergence_is_that_of_whole_distributions(policy, reference):
     made = rollouts_with(GRPO(RESPONSES, CLIP, BETA, TAU), reference)
     made(policy, made.plan.batches(0, 1)[0])
     lend = rollouts.lent(lambda device: reference)
-    found = list(rollouts.exact_kl(policy, lend, made.round, 3))
+    found = list(rollouts.exact_kl(policy, lend, made.round, 3, TAU))
     for number, (tokens, answers) in enumerate(rows_of(made)):
         total = 0.0
         for place, _ in answers:
             mine, ref = (
-                m(torch.tensor([tokens]))[0, place].log_softmax(-1).tolist() for m in (policy, reference)
+                (m(torch.tensor([tokens]))[0, place] / TAU).log_softmax(-1).tolist()
+                for m in (policy, reference)
             )
             total += sum(math.exp(p) * (p - q) for p, q in zip(mine, ref, strict=True))
         assert found[number] == pytest.approx(total, abs=1e-5)
