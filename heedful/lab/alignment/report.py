@@ -278,7 +278,7 @@ def drawn(rows: Sequence[StageRow], points: Sequence[WayPoint]) -> str:
             LinePanel(f"over-optimized: {title}", "KL from supervised (nats)", lines, (False, False))
         )
     below = ["Every dot is a seed, or an evaluation of one. Bars: means; lines: 95 % intervals over seeds."]
-    title = "Three stages of alignment, and a reward model whose score is raised too far"
+    title = "DPO and RL raise the true reward; RL against a reward model may raise its score only"
     return svg_file(figure(title, panels, below))
 
 

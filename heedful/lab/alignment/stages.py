@@ -3,7 +3,7 @@
     supervised       instruct: learn right responses
     dpo              dpo from supervised: learn from pairs of responses
     rl               rl from supervised: raise the reward that a program knows
-    reward model     reward from supervised: predict which of two responses is right
+    reward model     reward from supervised, stopped early: predict which of two responses is right
     over-optimized   rl from supervised: raise the score of that reward model, with no cost for leaving
 
 A stage that is finished is not trained again, and one that was interrupted goes on.
@@ -52,9 +52,9 @@ STAGES = (
     AlignmentStage(SUPERVISED, "instruct", 200),
     AlignmentStage(DPO, "dpo", 200, SUPERVISED),
     AlignmentStage(RL, "rl", 200, SUPERVISED),
-    AlignmentStage(REWARD_MODEL, "reward", 600, SUPERVISED),
+    AlignmentStage(REWARD_MODEL, "reward", 120, SUPERVISED, settings={"train.warmup_steps": 10}),
     AlignmentStage(
-        OVER_OPTIMIZED, "rl", 100, SUPERVISED, REWARD_MODEL, {"train.beta": 0.0, "evaluate.every": 5}
+        OVER_OPTIMIZED, "rl", 200, SUPERVISED, REWARD_MODEL, {"train.beta": 0.0, "evaluate.every": 10}
     ),
 )
 BY_NAME = {stage.name: stage for stage in STAGES}
