@@ -137,6 +137,29 @@ def test_what_stands_in_the_way_is_said(pages, visit):
     assert page.locator(".note").inner_text() == "Write [MASK] where a word is missing."
 
 
+def test_a_value_out_of_range_is_changed_in_its_field_and_said(pages, visit):
+    """Also of a field that another method hides: the button works all the same."""
+    page = visit(pages / "demo.html")
+    page.get_by_label("Method").select_option("sample")
+    page.get_by_label("Temperature").fill("99")
+    page.get_by_label("Method").select_option("beam")
+    page.get_by_label("Beams").fill("2.7")
+    page.get_by_label("Text", exact=True).fill("The cat was fast.")
+    page.locator("button.primary").click()
+    page.wait_for_selector(".hypotheses")
+    assert page.get_by_label("Beams").input_value() == "3" and page.locator(".hypotheses li").count() == 3
+    assert page.locator(".note").inner_text() == "Beams is a whole number from 1 to 16: 3 was taken."
+    assert page.get_by_label("Temperature").input_value() == "5"
+
+
+def test_a_map_of_a_part_of_a_long_text_says_so(pages, visit):
+    page = visit(pages / "demo.html")
+    run(page, "cat " * 200, "greedy")
+    assert "the model reads the first 96 of 200 tokens only" in page.locator(".attention").inner_text()
+    run(page, "The cat was fast.", "greedy")
+    assert "tokens only" not in page.locator(".attention").inner_text()
+
+
 def test_the_page_tells_what_it_is_and_its_certificate(pages, visit):
     page = visit(pages / "demo.html")
     assert page.locator("h1").inner_text() == "demo"
