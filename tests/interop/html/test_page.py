@@ -13,7 +13,9 @@ from helpers.tokenizer_cases import byte_level
 import heedful
 from heedful.cli.main import main
 from heedful.data.vocab import train_vocab
+from heedful.interop.hf.chat import Chat
 from heedful.interop.html.page import PAGE, as_block, block_of, with_story
+from heedful.interop.html.story import conversations
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 
@@ -158,6 +160,22 @@ def test_a_map_of_a_part_of_a_long_text_says_so(pages, visit):
     assert "the model reads the first 96 of 200 tokens only" in page.locator(".attention").inner_text()
     run(page, "The cat was fast.", "greedy")
     assert "tokens only" not in page.locator(".attention").inner_text()
+
+
+def test_a_model_of_conversations_shows_how_they_are_written(tmp_path, visit):
+    """A page has no chat templates: what they write for a question is shown."""
+    tokenizer = byte_level()
+    template = "{% for m in messages %}{{ m.role }}> {{ m.content }}\n{% endfor %}<b>assistant</b>>"
+    loaded = replace(
+        small_gpt2(tokenizer.get_vocab_size()), tokenizer=tokenizer, chat=Chat("t", {"default": template}, {})
+    )
+    path, said = written(loaded, tmp_path), conversations(loaded)
+    path.write_text(with_story(path.read_text(), {"name": "chat", "conversations": said}))
+    shown = visit(path).locator(".conversation code").inner_text()
+    assert shown == said["question"] == "user> Hello!\n<b>assistant</b>>"
+    assert said["whole"].startswith("user> Hello!\nassistant> Hello, how can I help?\n")
+    refusing = Chat("t", {"default": "{{ raise_exception('no') }}"}, {})
+    assert conversations(replace(loaded, chat=refusing)) == conversations(replace(loaded, chat=None)) == {}
 
 
 def test_the_page_tells_what_it_is_and_its_certificate(pages, visit):

@@ -41,10 +41,19 @@ class Page {
     return { fill: 'The [MASK] sat on the mat.', generate: 'Once upon a time' }[this.spec.does] ?? 'A text';
   }
 
+  /** How a model of conversations wants its text: the page does not know chat templates. */
+  conversation() {
+    const { question, whole } = this.story.conversations ?? {};
+    if (!question) return null;
+    const written = this.spec.does === 'classify' ? whole : question;
+    const said = 'This model was trained on conversations. Write the text as in this example:';
+    return el('div', { class: 'conversation' }, el('p', { class: 'hint' }, said), el('code', {}, written));
+  }
+
   parts() {
     const onsubmit = (event) => { event.preventDefault(); this.run(); };
     const form = el('form', { class: 'card', novalidate: true, onsubmit },
-      labeled('Text', this.text), this.options,
+      labeled('Text', this.text), this.conversation(), this.options,
       el('div', { class: 'row' }, this.go, this.stop, el('span', { class: 'hint' }, 'Ctrl + Enter')), this.note);
     this.text.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.run();
@@ -251,7 +260,7 @@ class Page {
     }
     this.say(ids, pieces.map((one) => one.token));
     const speed = (1000 * pieces.length) / (performance.now() - began);
-    this.showTokens(pieces, `${pieces.length} tokens, ${Math.round(speed)} a second`);
+    this.showTokens(pieces, `${pieces.length} token${pieces.length === 1 ? '' : 's'}, ${Math.round(speed)} a second`);
     return pieces.map((one) => one.token);
   }
 
