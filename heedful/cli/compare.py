@@ -6,7 +6,7 @@ variant is a name and what differs from the others: settings (as in --set of hee
 a run whose settings it takes. A name alone is the base. history is a built-in comparison on the phrasebook,
 from the RNN to the Transformer with each notion of position that the lectures show. With
 train.learning_rate=1e-3,3e-3 each variant tries both learning rates on held-out data and uses the better one.
-alignment trains the stages of a model that follows instructions (supervised, dpo, rl, and rl against a weak
+alignment trains the stages of a model that follows instructions (supervised, dpo, rl, and rl against a
 reward model) and shows their rewards, win rates and the curve of over-optimization.
 
 The folder holds compare.json, records.jsonl, rates.jsonl, table.csv, trials.csv, plot.svg, and every model in

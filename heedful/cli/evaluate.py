@@ -7,7 +7,8 @@ mlm: the same of the blanks, and how many are filled in right. classify: accurac
 each; tag: the same of words. span: exact match and F1 as SQuAD has them. choose: accuracy. parse: words that
 hang where they should (UAS), with the right relation (LAS). summarize: ROUGE-1, -2 and -L, loss and
 perplexity. instruct: exact match and loss, and the judge's reward of the corpus instructions.
-reward and dpo: accuracy, loss and margin of pairs.
+reward and dpo: accuracy, loss and margin of pairs. rl: rewards, and the KL divergence from the model that
+it started from.
 image-classify: as classify. caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares
 come with their 95 % interval. The run is not changed.
 
@@ -89,7 +90,7 @@ class EvaluateOptions:
     data: Annotated[str | None, arg("FILE", "none")] = None
     """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries;
     with the columns of the training file. tag, parse: a treebank, CoNLL-U. span: questions; choose: texts
-    with choices. instruct: conversations. reward, dpo: pairs."""
+    with choices. instruct: conversations. reward, dpo: pairs. rl: prompts."""
 
     images: Annotated[str | None, arg("FOLDER", "none")] = None
     """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is

@@ -15,6 +15,7 @@ heedful train parse --data en-train.conllu --valid-data en-dev.conllu;
 heedful train summarize --corpus facts --size tiny; heedful train instruct --corpus instructions --size tiny;
 heedful train instruct --data chats.jsonl --valid-data held-out.jsonl --from ./gpt2 --tune lora;
 heedful train dpo --corpus instructions --from runs/instruct;
+heedful train rl --corpus instructions --from runs/instruct;
 heedful train reward --data pairs.jsonl --valid-data held-out.jsonl --from ./gpt2;
 heedful train image-classify --images photos/;
 heedful train caption --corpus shapes --size tiny

@@ -24,14 +24,14 @@ from ..data.lines import hash_of
 from ..data.report import Report
 from ..data.store import Tokens
 from ..errors import BadInput
-from ..files import inside, one_line
+from ..files import inside, one_line, present, read_json, write_json
 from ..interop.hf.chat_files import OF_RUN
 from ..models.base.settings import Count, Part, Range
 from ..models.base.shells import Decoder, WithValue, lasting
 from ..models.xl import XLConfig
 from ..train.loop import seed_for
 from .configs import started_config
-from .evaluation import EvaluationRequest, Measured
+from .evaluation import SHOWN, EvaluationRequest, Measured
 from .instruct import INSTRUCTIONS, ResponseEvaluator, by_kind, last, room_of
 from .instruct_data import (
     CORPUS,
@@ -109,6 +109,7 @@ class PromptExamples:
     held_out: list[Asked]  # those that are tried each time
     there: int  # how many are held out
     origin: Origin
+    folder: Path  # of the run
 
     @property
     def size(self) -> DataSize:
@@ -139,6 +140,7 @@ def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str
         raise BadInput(
             one_line(f"{origin.folder} remembers what it has read (xl): it cannot be started from")
         )
+    check_reward(recipe)
     template, report = template_of(folder), Report(recipe.data.bad_lines)
     vocab = vocabulary(folder, origin)
     train = list(tokenized(vocab, template, prompts_of(recipe, "train", report), report, recipe.data.table))
@@ -150,15 +152,53 @@ def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str
         say(report.sentence())
     if not held_out or not train:
         raise BadInput(f"the chat template refuses every prompt ({report.sentence()})")
-    return PromptExamples(vocab, template, train, held_out, there, origin)
+    return PromptExamples(vocab, template, train, held_out, there, origin, folder)
+
+
+BASELINE = "baseline.json"  # in a run's folder: what the model to start from scores
+
+
+def precompute(
+    recipe: Recipe, examples: PromptExamples, device: torch.device, say: Callable[[str], None]
+) -> None:
+    """The scores of the model to start from, found once and kept in the run's folder."""
+    if present(examples.folder / BASELINE):
+        return
+    model = reference_model(examples.origin, device).eval()
+    writer, length = writer_of(recipe, examples.vocab), length_of(recipe, examples.origin.config)
+    judged = PolicyEvaluator(recipe, examples.vocab, examples.held_out, length, writer, lent(lambda d: model))
+    with torch.no_grad():
+        write_json(examples.folder / BASELINE, judged.evaluate(model))
+
+
+def baselines_of(folder: Path) -> dict[str, tuple[str, float]]:
+    """What the model to start from scores, once it is known."""
+    if not present(folder / BASELINE):
+        return {}
+    found = read_json(inside(folder, BASELINE))
+    return {
+        name: (f"{SHOWN[name][0]} (the model to start from)", float(found[name]))
+        for name in ("exact", "reward", "score", "loss")
+        if isinstance(found.get(name), float)
+    }
+
+
+def writer_of(recipe: Recipe, vocab: Any) -> ResponseWriter:
+    """What writes responses as the recipe says."""
+    d, t = recipe.data, recipe.train
+    return ResponseWriter(vocab.eos, vocab.pad, d.max_response_length, t.batch_tokens, t.temperature)
+
+
+def length_of(recipe: Recipe, config: Any) -> int:
+    """Tokens of a prompt and its response."""
+    return min(recipe.data.max_length or config.context, config.context)
 
 
 def job(recipe: Recipe, examples: PromptExamples) -> Job:
     """Plan the rounds, and put together what a run needs."""
     d, t, vocab, origin = recipe.data, recipe.train, examples.vocab, examples.origin
     config = started_config(recipe, origin.config)
-    length = min(d.max_length or config.context, config.context)
-    writer = ResponseWriter(vocab.eos, vocab.pad, d.max_response_length, t.batch_tokens, t.temperature)
+    length, writer = length_of(recipe, config), writer_of(recipe, vocab)
     kept = fitting(examples.train, length - d.max_response_length)
     longest = max(len(tokens.prompt) for _, tokens in kept) + d.max_response_length
     asked = min(t.prompts, len(kept))
@@ -198,6 +238,7 @@ def job(recipe: Recipe, examples: PromptExamples) -> Job:
         evaluate=judged.evaluate,
         samples=lambda model: judged.samples(model, sample_count(recipe.evaluate.examples)),
         held_out=len(judged.rows),
+        baselines=baselines_of(examples.folder),
         plan=[
             f"data: {len(kept):,} prompts, {examples.there:,} held out"
             + (
@@ -292,7 +333,7 @@ class PolicyEvaluator:
         )
         device = policy.inputs.tokens.weight.device
         with torch.no_grad():
-            return list(exact_kl(policy, self.reference, blank.to(device), ROWS))
+            return list(exact_kl(policy, self.reference, blank.to(device), ROWS, self.writer.tau))
 
     def samples(self, model: Any, count: int) -> Any:
         """A few responses beside what was expected."""
@@ -301,27 +342,16 @@ class PolicyEvaluator:
 
 def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     """Rewards, exact match and the divergence from the reference on all held-out prompts."""
-    recipe, d = asked.recipe, asked.recipe.data
-    inside(asked.run, OF_RUN)
-    vocab, template, report = vocab_of(asked.run, recipe), template_of(asked.run), Report(d.bad_lines)
-    held_out = list(
-        tokenized(vocab, template, prompts_of(recipe, asked.split, report), report, d.valid_table)
-    )
-    if not held_out:
-        raise BadInput(f"the chat template refuses every prompt ({report.sentence()})")
-    origin = find_origin(recipe.train.from_, asked.run)
-    writer = ResponseWriter(vocab.eos, vocab.pad, d.max_response_length, recipe.train.batch_tokens)
-    reference = lent(partial(reference_model, origin))
-    judged = PolicyEvaluator(recipe, vocab, held_out, room_of(asked.run, recipe), writer, reference)
-    found = [""] * len(held_out)
-    groups = writer.groups(judged.prompts)
-    for some in asked.track(groups, "responding"):
+    recipe = asked.recipe
+    judged, report = evaluator(model, asked)
+    found = [""] * len(judged.rows)
+    for some in asked.track(judged.writer.groups(judged.prompts), "responding"):
         for i, text in zip(some, judged.judged.write_group(model, some), strict=True):
             found[i] = text
     scores, kl = judged.scores(found), np.array(judged.divergence(model))
     told = {name: float(score.mean()) for name, score in scores.items()}
     return Measured(
-        examples=len(held_out),
+        examples=len(found),
         unit="responses",
         metrics={
             **told,
@@ -334,7 +364,7 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
             for name, score in {**scores, "kl": kl}.items()
         },
         signature={
-            "decoding": f"{asked.decoding}|max_new_tokens:{d.max_response_length}",
+            "decoding": f"{asked.decoding}|max_new_tokens:{recipe.data.max_response_length}",
             "raised": recipe.train.reward,
             "kl": f"sampled responses|reference:{Path(recipe.train.from_).name}",
         },
@@ -344,9 +374,28 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     )
 
 
+def evaluator(
+    model: Decoder, asked: EvaluationRequest, most: int | None = None
+) -> tuple[PolicyEvaluator, Report]:
+    """What judges a finished model by all held-out prompts or the first ones, and a report of bad lines."""
+    recipe, d = asked.recipe, asked.recipe.data
+    inside(asked.run, OF_RUN)
+    vocab, template, report = vocab_of(asked.run, recipe), template_of(asked.run), Report(d.bad_lines)
+    rows = islice(prompts_of(recipe, asked.split, report), most)
+    held_out = list(tokenized(vocab, template, rows, report, d.valid_table))
+    if not held_out:
+        raise BadInput(f"the chat template refuses every prompt ({report.sentence()})")
+    origin = find_origin(recipe.train.from_, asked.run)
+    writer = writer_of(recipe, vocab)
+    reference = lent(partial(reference_model, origin))
+    return PolicyEvaluator(recipe, vocab, held_out, room_of(asked.run, recipe), writer, reference), report
+
+
 def held_out_loss(model: Decoder, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
-    """The loss of the right responses to a few held-out prompts, and that of guessing by frequency."""
-    raise BadInput("rl has no loss of held-out texts")
+    """The loss on a few held-out prompts, and that of the model that it started from."""
+    judged, _ = evaluator(model, asked, rows)
+    with judged.reference(model) as reference:
+        return judged.evaluate(model)["loss"], judged.evaluate(reference)["loss"]
 
 
 # The task
@@ -359,7 +408,6 @@ def choose(recipe: Recipe, examples: PromptExamples, device: str) -> Iterator[Ch
 
 def check(recipe: Recipe) -> None:
     """Refuse settings that do not fit together."""
-    check_reward(recipe)
     t, given = recipe.train, recipe.given or frozenset()
     if t.algorithm == "grpo" and (vain := [key for key in OF_PPO if key in given]):
         raise BadInput(f"{vain[0]} is for train.algorithm=ppo, and this is grpo: leave it out")
@@ -392,6 +440,7 @@ TASK = Task(
     ),
     choose=choose,
     read=read,
+    precompute=precompute,
     job=job,
     measure=measure,
     metric="loss",

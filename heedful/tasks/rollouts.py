@@ -360,20 +360,28 @@ def unadapted(policy: Decoder) -> Iterator[Decoder]:
 
 
 def exact_kl(
-    policy: Decoder, reference: Callable[[Decoder], AbstractContextManager[Decoder]], drawn: Round, rows: int
+    policy: Decoder,
+    reference: Callable[[Decoder], AbstractContextManager[Decoder]],
+    drawn: Round,
+    rows: int,
+    tau: float = 1.0,
 ) -> Iterator[float]:
-    """KL(pi || ref) of each response, in nats: summed over its tokens, each over all words."""
+    """KL(pi || ref) of each response, in nats: summed over its tokens, each over all words.
+
+    rows: responses that are scored at once. tau: the temperature of both.
+    """
     real_RT = drawn.real_RT
     for some in torch.arange(len(real_RT), device=real_RT.device).split(rows):
         part = drawn.rows(some)
-        mine_NV = word_logprobs(policy, part)
+        mine_NV = word_logprobs(policy, part, tau)
         with reference(policy) as other:
-            theirs_NV = word_logprobs(other, part)
+            theirs_NV = word_logprobs(other, part, tau)
         each_N = (mine_NV.exp() * (mine_NV - theirs_NV)).sum(-1)
         yield from placed(each_N, part.real_RT).sum(-1).tolist()
 
 
-def word_logprobs(policy: Decoder, part: Round) -> Tensor:
+def word_logprobs(policy: Decoder, part: Round, tau: float) -> Tensor:
     """Log-probabilities [N, V] of all words at places that have an answer."""
     hidden_RTD = policy.hidden(part.tokens_RT, Lengths(part.lengths_R))
-    return policy.head(hidden_RTD[part.real_RT], policy.inputs.tokens).float().log_softmax(-1)
+    scores_NV = policy.head(hidden_RTD[part.real_RT], policy.inputs.tokens).float()
+    return (scores_NV / tau).log_softmax(-1)

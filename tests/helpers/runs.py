@@ -217,6 +217,15 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.valid_table": texts["v.pairs"],
             "data.max_response_length": 9,
         },
+        "rl": {
+            "data.table": texts["a.said"],
+            "data.valid_table": texts["v.said"],
+            "data.max_response_length": 4,
+            "train.reward": "length",
+            "train.prompts": 3,
+            "train.responses": 4,
+            "train.passes": 2,
+        },
         "reward": {
             "data.table": texts["a.pairs"],
             "data.valid_table": texts["v.pairs"],
@@ -238,7 +247,7 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
         },
         "elmo": {"data.text": texts["text"], "model.max_characters": 9},
     }[task]
-    if task == "dpo" and "train.from" not in more:
+    if task in ("dpo", "rl") and "train.from" not in more:
         more = {**more, "train.from": responder(texts)}
     known = recipe.known_settings(find_task(task), recipe.chosen_architecture(find_task(task), more))
     tiny = {key: value for key, value in {**TINY, **files}.items() if key in known}  # a dvae has no heads

@@ -239,6 +239,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "instruct": "exact",
         "reward": "accuracy",
         "dpo": "accuracy",
+        "rl": "exact",
     }.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
@@ -257,6 +258,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "instruct": ["chat", "generate"],
         "reward": ["classify"],
         "dpo": ["chat", "generate"],
+        "rl": ["chat", "generate"],
         "span": ["answer"],
     }.get(task, [task])
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]

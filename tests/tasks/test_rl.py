@@ -3,9 +3,15 @@
 import itertools
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from helpers import killed_rl
 from helpers.runs import CPU, Interrupted, Quiet, recipe_for, started_from, state_of, texts  # noqa: F401 (a fixture)
 
 import heedful
@@ -21,9 +27,10 @@ from heedful.runs import setup, trainer
 from heedful.tasks import rewards, rollouts
 from heedful.tasks.instruct_data import ResponseRow
 from heedful.tasks.policy_gradients import GRPO, PPO
-from heedful.tasks.recipe import make
+from heedful.tasks.recipe import make, to_json
 from heedful.train.loss import NOTHING
 
+ROOT = Path(heedful.__file__).parents[1]
 V, EOS, TAU, BETA, CLIP = 11, 3, 0.8, 0.3, 0.2
 PROMPTS = [[4, 5, 6], [7, 4], [8, 9, 10, 5]]
 LONGEST, RESPONSES = 5, 4
@@ -242,12 +249,13 @@ def test_the_divergence_is_that_of_whole_distributions(policy, reference):
     made = rollouts_with(GRPO(RESPONSES, CLIP, BETA, TAU), reference)
     made(policy, made.plan.batches(0, 1)[0])
     lend = rollouts.lent(lambda device: reference)
-    found = list(rollouts.exact_kl(policy, lend, made.round, 3))
+    found = list(rollouts.exact_kl(policy, lend, made.round, 3, TAU))
     for number, (tokens, answers) in enumerate(rows_of(made)):
         total = 0.0
         for place, _ in answers:
             mine, ref = (
-                m(torch.tensor([tokens]))[0, place].log_softmax(-1).tolist() for m in (policy, reference)
+                (m(torch.tensor([tokens]))[0, place] / TAU).log_softmax(-1).tolist()
+                for m in (policy, reference)
             )
             total += sum(math.exp(p) * (p - q) for p, q in zip(mine, ref, strict=True))
         assert found[number] == pytest.approx(total, abs=1e-5)
@@ -374,6 +382,26 @@ def test_a_run_that_stops_within_a_round_goes_on_to_the_same_bytes(started, tmp_
         trainer.start(started(**more), tmp_path / "cut", Quiet(until=step + 1), CPU)
     assert (tmp_path / "cut" / "checkpoints" / f"step-{step}").is_dir()
     assert trainer.resume(tmp_path / "cut", Quiet(), CPU).finished
+    assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
+
+
+def run_apart(asked, folder, place, number):
+    """The run in a process of its own; its exit code."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    line = [sys.executable, "-W", "ignore", killed_rl.__file__, asked, folder, place, str(number)]
+    env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(list(map(str, line)), env=env, check=False).returncode
+
+
+@pytest.mark.parametrize(("place", "numbers"), [("rollout", (3, 21)), ("update", (4, 3)), ("save", (9, 12))])
+def test_a_run_that_is_killed_goes_on_to_the_same_bytes(started, tmp_path, place, numbers):
+    """By SIGKILL, twice: in the middle of a rollout, between two updates of a round, or in a save."""
+    asked = tmp_path / "asked.json"
+    asked.write_text(json.dumps(to_json(started(**{"checkpoint.every": 1, "checkpoint.keep": 9}))))
+    trainer.start(started(**{"checkpoint.every": 1, "checkpoint.keep": 9}), tmp_path / "whole", Quiet(), CPU)
+    for number in numbers:
+        assert run_apart(asked, tmp_path / "cut", place, number) == -signal.SIGKILL
+    assert run_apart(asked, tmp_path / "cut", "nowhere", 0) == 0
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
 
 

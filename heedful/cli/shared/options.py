@@ -30,7 +30,7 @@ class DataOptions:
 
     corpus: Annotated[str | None, arg("NAME", "none")] = None
     """A built-in corpus: phrasebook (translate, classify, lm, mlm, tag, parse), stories (lm, mlm), pylib (lm,
-    mlm), facts (summarize, span, choose), instructions (instruct, reward, dpo), shapes (image-classify,
+    mlm), facts (summarize, span, choose), instructions (instruct, reward, dpo, rl), shapes (image-classify,
     caption, text-to-image)."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
@@ -55,7 +55,7 @@ class DataOptions:
     if there is one. span: question, context and answers, a list of {"text", "start"}; in a table, question,
     context, answer and start. choose: JSON objects with context, choices (a list) and answer (which is
     right, from 0). instruct: prompt and response, or JSON objects with messages.
-    reward, dpo: prompt, chosen and rejected."""
+    reward, dpo: prompt, chosen and rejected. rl: prompt, and response where a reward needs it."""
 
     valid_data: Annotated[str | None, arg("FILE", "none")] = None
     """Held-out rows to judge by."""

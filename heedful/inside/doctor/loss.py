@@ -32,6 +32,7 @@ from ...tasks import (
     mlm,
     parse,
     reward,
+    rl,
     span,
     summarize,
     tag,
@@ -174,6 +175,7 @@ HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]]
     "choose": lambda p, asked: choose.held_out_loss(p.model, asked, ROWS),
     "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
     "instruct": lambda p, asked: instruct.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "rl": lambda p, asked: rl.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "dpo": lambda p, asked: dpo.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "reward": lambda p, asked: reward.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),

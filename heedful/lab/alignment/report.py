@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ...files import one_line, write_text
+from ...files import one_line, read_json, write_text
 from ...runs.folder import METRICS, Metrics
 from ...tasks.metrics import interval
+from ...tasks.rl import BASELINE
 from ...tasks.rouge import mean_interval
 from ...tasks.student import mean_interval as seed_interval
 from ..figures import DotPanel, LinePanel, figure, svg_file
@@ -55,7 +56,7 @@ class StageRow:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class WayPoint:
     """An evaluation of the over-optimized run: how far it has gone, what its judge says, and what is true."""
 
     seed: int
@@ -95,14 +96,17 @@ def row_of_stage(name: str, found: Mapping[tuple[str, int], JudgedStage]) -> Sta
     )
 
 
-def curve_of(folder: Path, seeds: Sequence[int]) -> list[CurvePoint]:
-    """Every evaluation of the over-optimized runs."""
+def curve_of(folder: Path, seeds: Sequence[int]) -> list[WayPoint]:
+    """The start of the over-optimized runs, and every evaluation on the way."""
     points = []
     for seed in seeds:
-        for line in Metrics(BY_NAME[OVER_OPTIMIZED].path(folder, seed) / METRICS).read():
+        run = BY_NAME[OVER_OPTIMIZED].path(folder, seed)
+        start = read_json(run / BASELINE)
+        points.append(WayPoint(seed, 0, 0.0, start["score"], start["reward"]))
+        for line in Metrics(run / METRICS).read():
             if "valid_score" in line:
                 figures = line["valid_kl"], line["valid_score"], line["valid_reward"]
-                points.append(CurvePoint(seed, line["step"], *figures))
+                points.append(WayPoint(seed, line["step"], *figures))
     return points
 
 
@@ -124,7 +128,7 @@ class Bend:
         return self.last < self.best and self.last_score > self.best_score
 
 
-def bend_of(points: Sequence[CurvePoint]) -> Bend | None:
+def bend_of(points: Sequence[WayPoint]) -> Bend | None:
     """Where the curve bends; None if there is none."""
     steps = sorted({point.step for point in points})
     if not steps:
@@ -142,7 +146,7 @@ def bend_of(points: Sequence[CurvePoint]) -> Bend | None:
 
 
 def report_text(
-    rows: Sequence[StageRow], points: Sequence[CurvePoint], found: Mapping[tuple[str, int], JudgedStage]
+    rows: Sequence[StageRow], points: Sequence[WayPoint], found: Mapping[tuple[str, int], JudgedStage]
 ) -> str:
     """What is printed."""
     between = "95 % interval"
@@ -214,7 +218,7 @@ def sample_lines(found: Mapping[tuple[str, int], JudgedStage]) -> list[str]:
 # Files
 
 
-def write_files(folder: Path, rows: Sequence[StageRow], points: Sequence[CurvePoint]) -> None:
+def write_files(folder: Path, rows: Sequence[StageRow], points: Sequence[WayPoint]) -> None:
     """The table and the curve as CSV, and the figure."""
     write_text(folder / TABLE, as_csv([flat_row(row) for row in rows]))
     write_text(folder / CURVE, as_csv([vars(point) for point in points]))
@@ -251,7 +255,7 @@ def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def as_json(rows: Sequence[StageRow], points: Sequence[CurvePoint], folder: Path) -> str:
+def as_json(rows: Sequence[StageRow], points: Sequence[WayPoint], folder: Path) -> str:
     bend = bend_of(points)
     return json.dumps(
         {
@@ -264,7 +268,7 @@ def as_json(rows: Sequence[StageRow], points: Sequence[CurvePoint], folder: Path
     )
 
 
-def drawn(rows: Sequence[StageRow], points: Sequence[CurvePoint]) -> str:
+def drawn(rows: Sequence[StageRow], points: Sequence[WayPoint]) -> str:
     """Rewards of the stages, and true reward and score on the way of the over-optimized run."""
     arms = {row.stage: list(row.rewards.values()) for row in rows}
     panels: list[Any] = [DotPanel("true reward of each stage", "reward, from 0 to 1", arms)]
@@ -274,11 +278,11 @@ def drawn(rows: Sequence[StageRow], points: Sequence[CurvePoint]) -> str:
             LinePanel(f"over-optimized: {title}", "KL from supervised (nats)", lines, (False, False))
         )
     below = ["Every dot is a seed, or an evaluation of one. Bars: means; lines: 95 % intervals over seeds."]
-    title = "Three stages of alignment, and a reward model whose score is raised too far"
+    title = "DPO and RL raise the true reward; RL against a reward model may raise its score only"
     return svg_file(figure(title, panels, below))
 
 
-def lines_of(points: Sequence[CurvePoint], name: str) -> dict[str, dict[float, list[float]]]:
+def lines_of(points: Sequence[WayPoint], name: str) -> dict[str, dict[float, list[float]]]:
     """A line for each seed, along its divergence."""
     found: dict[str, dict[float, list[float]]] = {}
     for point in points:

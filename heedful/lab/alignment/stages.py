@@ -54,12 +54,7 @@ STAGES = (
     AlignmentStage(RL, "rl", 200, SUPERVISED),
     AlignmentStage(REWARD_MODEL, "reward", 120, SUPERVISED, settings={"train.warmup_steps": 10}),
     AlignmentStage(
-        OVER_OPTIMIZED,
-        "rl",
-        200,
-        SUPERVISED,
-        REWARD_MODEL,
-        {"train.beta": 0.0, "evaluate.every": 10},
+        OVER_OPTIMIZED, "rl", 200, SUPERVISED, REWARD_MODEL, {"train.beta": 0.0, "evaluate.every": 10}
     ),
 )
 BY_NAME = {stage.name: stage for stage in STAGES}
