@@ -10,6 +10,7 @@ the order of their letters. A claim without a report of a standard run is refuse
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ START = """# Claims
 Every claim below is an experiment of [`heedful lab`](lab.md). The verdicts are those of `heedful lab all
 --standard`: two processes of one thread each on a machine with two cores, torch {torch}. Predictions and
 margins were set with pilot runs. Where a part was changed after a first run, the file of the claim says so:
-alignment, cost, residuals, concatenation.
+alignment, cost, residuals, concatenation. [Rules](lab.md#rules) have their methods; a control shows that the
+measurement works.
 
 | | claim | the lecture says | lectures | verdict |
 |---|---|---|---|---|
@@ -67,7 +69,7 @@ def row(report: dict[str, Any]) -> str:
 def section(report: dict[str, Any]) -> str:
     """A claim: what was asked, what was found, its parts, and the figure."""
     expected = "" if report["as_expected"] else " This is not the verdict that was predicted."
-    parts = "\n".join(f"| {one['says']} | {one['why']} | {one['verdict']} |" for one in report["parts"])
+    parts = "\n".join(map(part_row, report["parts"]))
     return f"""## {report["letter"]} {report["name"]}: {report["verdict"]}
 
 **The lecture says** ({report["lecture"]}): {report["says"]}
@@ -78,13 +80,28 @@ def section(report: dict[str, Any]) -> str:
 
 ![The figure of claim {report["letter"]}, {report["name"]}]({FIGURES}/{report["name"]}.svg)
 
-| statement | measured | verdict |
-|---|---|---|
+| statement | rule | measured | verdict |
+|---|---|---|---|
 {parts}
 
 {report["date"]}, {report["trials"]} measurements, {report["seconds"]:,.0f} s of processor time:
 `{report["command"]}`.
 """
+
+
+def part_row(part: dict[str, Any]) -> str:
+    control = " (control)" if part["control"] else ""
+    return f"| {part['says']}{control} | {short(part['rule'])} | {part['why']} | {part['verdict']} |"
+
+
+def short(rule: str) -> str:
+    """A rule without its method, which docs/lab.md says for each kind of rule."""
+    if found := re.match(r"(.*): most seeds of .* reach ([\d.]+)\. ", rule):
+        return f"a seed counts if its {found[1]} reaches {found[2]}"
+    if rule.startswith("For every seed, "):
+        return "within the tolerance for every seed"
+    rule = rule.replace(" (two one-sided tests at 5 %)", "")
+    return re.split(r"\. (?=Paired|Fit)", rule)[0].removesuffix(".")
 
 
 if __name__ == "__main__":

@@ -84,4 +84,6 @@ def check_out(given: ExportOptions, source: Path, out: Path) -> None:
         return check_task(source)
     if given.large:
         raise BadInput("--large is for pages: give --to html too, or leave it out")
+    if out.suffix.lower() == ".html" and not out.is_dir():
+        raise BadInput(f"{out} is the name of a page: give --to html too, or the name of a folder")
     check_place(source, out, given.replace)

@@ -155,7 +155,7 @@ class ClaimReport:
         """What students get: the claim and the experiment, and no answer."""
         claim = self.claim
         parts = [f"- [ ] {part.says} Rule: {part.rule.says()}" for part in claim.parts]
-        arms = ", ".join(self.results.records)
+        arms = "; ".join(self.results.records)  # their names may have commas
         return "\n".join(
             [
                 f"# Worksheet: {claim.name}",

@@ -244,8 +244,8 @@ class Reaches(VerdictRule):
         return Ruling(worst, "; ".join(told))
 
     def says(self) -> str:
-        some = [f"most seeds of {', '.join(self.reach)} reach {self.least:g}"] if self.reach else []
-        some += [f"most seeds of {', '.join(self.miss)} do not reach {self.least:g}"] if self.miss else []
+        some = [f"most seeds of {'; '.join(self.reach)} reach {self.least:g}"] if self.reach else []
+        some += [f"most seeds of {'; '.join(self.miss)} do not reach {self.least:g}"] if self.miss else []
         compared = f"The Wilson interval of the share is compared with {self.share:g}."
         return f"{self.measure}: {' and '.join(some)}. {compared}"
 

@@ -27,6 +27,7 @@ def test_the_page_says_what_the_claim_says(name):
     assert SECTIONS[name] == claim.expected or "not the verdict that was predicted" in section
     for text in (claim.says, claim.predicts, claim.changes, *(part.says for part in claim.parts)):
         assert text in section or "not the verdict that was predicted" in section
+    assert section.count(" (control) | ") == sum(part.control for part in claim.parts)
     assert f"`heedful lab run {claim.letter} --standard" in section
     assert f"(claims/{name}.svg)" in section
     ElementTree.parse(DOCS / "claims" / f"{name}.svg")

@@ -89,7 +89,7 @@ def finish_page(
 
     place = free_name(out, ".html") if certificate.differs else out
     probe = probe_of(loaded, aside, certificate.format, certificate.kind)
-    story = story_of(source, certificate.as_json(), probe)
+    story = story_of(source, loaded, certificate.as_json(), probe)
     page = with_story((aside / PAGE).read_text(encoding="utf-8"), story)
     (aside / PAGE).write_text(page, encoding="utf-8")
     (aside / PAGE).rename(aside / place.name)

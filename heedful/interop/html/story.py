@@ -9,13 +9,16 @@ from typing import Any
 
 from ... import __version__
 from ...errors import BadInput
+from ..loaded import Loaded
 from ..run_files import recipe
 from ..run_folder import is_run
 
 DATA = ("corpus", "source", "table", "text", "folder", "file")  # settings that name what a run was trained on
 
 
-def story_of(source: Path, certificate: Mapping[str, Any], probe: list[dict[str, Any]]) -> dict[str, Any]:
+def story_of(
+    source: Path, loaded: Loaded, certificate: Mapping[str, Any], probe: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Lines for people, all of them plain text. probe: inputs by which the page can check itself."""
     return {
         "name": source.resolve().name,
@@ -27,8 +30,23 @@ def story_of(source: Path, certificate: Mapping[str, Any], probe: list[dict[str,
         "checks": [f"{check['name']}: {check['summary']}" for check in certificate["checks"]],
         "compared_in": certificate["versions"].get("page", ""),
         "probe": probe,
+        "conversations": conversations(loaded),
         "made": f"heedful {__version__}, {date.today().isoformat()}",
     }
+
+
+def conversations(loaded: Loaded) -> dict[str, str]:
+    """How a chat template writes a question, and a question with its response; {} where there is none."""
+    if loaded.chat is None:
+        return {}
+    question = [{"role": "user", "content": "Hello!"}]
+    response = {"role": "assistant", "content": "Hello, how can I help?"}
+    try:
+        said = [loaded.chat.one(question, answer=True), loaded.chat.one([*question, response], answer=False)]
+    except BadInput:
+        return {}
+    texts = [one for one in said if isinstance(one, str)]
+    return dict(zip(("question", "whole"), texts, strict=True)) if len(texts) == len(said) else {}
 
 
 def trained(source: Path) -> str:

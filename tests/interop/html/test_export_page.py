@@ -142,6 +142,12 @@ def test_a_large_page_must_be_asked_for(runs, tmp_path, monkeypatch, capsys):
 def test_options_of_other_formats_are_refused(runs, tmp_path, capsys):
     assert main(["export", str(runs / "lm"), str(tmp_path / "out"), "--large"]) == 2
     assert "--large is for pages" in capsys.readouterr().err
+
+
+def test_the_name_of_a_page_needs_the_format_of_pages(runs, tmp_path, capsys):
+    """No folder with the name of a page is written by mistake."""
+    assert main(["export", str(runs / "lm"), str(tmp_path / "page.html")]) == 2
+    assert "give --to html too" in capsys.readouterr().err and not list(tmp_path.iterdir())
     assert export(runs, "lm", tmp_path / "page.html", "--quantize", "bfloat16") == 2
     assert "html stores weights as float16 or int8, not as bfloat16" in capsys.readouterr().err
 

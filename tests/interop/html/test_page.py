@@ -13,7 +13,9 @@ from helpers.tokenizer_cases import byte_level
 import heedful
 from heedful.cli.main import main
 from heedful.data.vocab import train_vocab
+from heedful.interop.hf.chat import Chat
 from heedful.interop.html.page import PAGE, as_block, block_of, with_story
+from heedful.interop.html.story import conversations
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 
@@ -135,6 +137,45 @@ def test_what_stands_in_the_way_is_said(pages, visit):
     page = visit(pages / "mlm.html")
     run(page, "No blank.")
     assert page.locator(".note").inner_text() == "Write [MASK] where a word is missing."
+
+
+def test_a_value_out_of_range_is_changed_in_its_field_and_said(pages, visit):
+    """Also of a field that another method hides: the button works all the same."""
+    page = visit(pages / "demo.html")
+    page.get_by_label("Method").select_option("sample")
+    page.get_by_label("Temperature").fill("99")
+    page.get_by_label("Method").select_option("beam")
+    page.get_by_label("Beams").fill("2.7")
+    page.get_by_label("Text", exact=True).fill("The cat was fast.")
+    page.locator("button.primary").click()
+    page.wait_for_selector(".hypotheses")
+    assert page.get_by_label("Beams").input_value() == "3" and page.locator(".hypotheses li").count() == 3
+    assert page.locator(".note").inner_text() == "Beams is a whole number from 1 to 16: 3 was taken."
+    assert page.get_by_label("Temperature").input_value() == "5"
+
+
+def test_a_map_of_a_part_of_a_long_text_says_so(pages, visit):
+    page = visit(pages / "demo.html")
+    run(page, "cat " * 200, "greedy")
+    assert "the model reads the first 96 of 200 tokens only" in page.locator(".attention").inner_text()
+    run(page, "The cat was fast.", "greedy")
+    assert "tokens only" not in page.locator(".attention").inner_text()
+
+
+def test_a_model_of_conversations_shows_how_they_are_written(tmp_path, visit):
+    """A page has no chat templates: what they write for a question is shown."""
+    tokenizer = byte_level()
+    template = "{% for m in messages %}{{ m.role }}> {{ m.content }}\n{% endfor %}<b>assistant</b>>"
+    loaded = replace(
+        small_gpt2(tokenizer.get_vocab_size()), tokenizer=tokenizer, chat=Chat("t", {"default": template}, {})
+    )
+    path, said = written(loaded, tmp_path), conversations(loaded)
+    path.write_text(with_story(path.read_text(), {"name": "chat", "conversations": said}))
+    shown = visit(path).locator(".conversation code").inner_text()
+    assert shown == said["question"] == "user> Hello!\n<b>assistant</b>>"
+    assert said["whole"].startswith("user> Hello!\nassistant> Hello, how can I help?\n")
+    refusing = Chat("t", {"default": "{{ raise_exception('no') }}"}, {})
+    assert conversations(replace(loaded, chat=refusing)) == conversations(replace(loaded, chat=None)) == {}
 
 
 def test_the_page_tells_what_it_is_and_its_certificate(pages, visit):

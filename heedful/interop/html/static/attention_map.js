@@ -41,6 +41,7 @@ export function attentionView(net, spec) {
   const value = el('p', { id: 'map-value', class: 'value', 'aria-live': 'polite' });
   const picker = el('div', { class: 'heads', role: 'group', 'aria-label': 'Heads' });
   const layers = el('span');
+  const cut = el('p', { class: 'hint' });
   const kindPicker = select(kinds.map(([side, kind], i) => [String(i), NAMES[`${side}.${kind}`]]), String(state.kind),
     (chosen) => set({ kind: Number(chosen), layer: kinds[Number(chosen)][2] - 1 }));
   const view = el('section', { class: 'attention', 'aria-labelledby': 'attention-title' },
@@ -48,6 +49,7 @@ export function attentionView(net, spec) {
     el('p', { class: 'hint' },
       'Each row is a token and the shares that it takes from the tokens above the map. ',
       'Point at a cell, or use the arrow keys.'),
+    cut,
     el('div', { class: 'row' }, labeled('Which', kindPicker), layers),
     picker, value, el('div', { class: 'scroll' }, canvas));
   view.hidden = true;
@@ -87,6 +89,7 @@ export function attentionView(net, spec) {
     show(run) {
       state.run = run;
       view.hidden = !run;
+      cut.textContent = run?.cut ?? '';
       if (run) set({});
     },
     redraw: () => state.run && (drawPicker(), pick(state.head)),

@@ -3,7 +3,7 @@ import { headScores, labelScores, probed, tokenScores } from './answers.js';
 import { attentionView } from './attention_map.js';
 import { rowOf } from './model.js';
 import { beam, likeliest, longestOf, sampler, shares, write } from './search.js';
-import { bars, chips, choose, el, labeled, number, pause, percent, select, valueOf, visible } from './views.js';
+import { bars, chips, choose, el, labeled, number, pause, percent, score, select, valueOf, visible } from './views.js';
 
 const TOP = 6; // alternatives of a token
 const MAPPED = 96; // tokens of a map
@@ -41,9 +41,19 @@ class Page {
     return { fill: 'The [MASK] sat on the mat.', generate: 'Once upon a time' }[this.spec.does] ?? 'A text';
   }
 
+  /** How a model of conversations wants its text: the page does not know chat templates. */
+  conversation() {
+    const { question, whole } = this.story.conversations ?? {};
+    if (!question) return null;
+    const written = this.spec.does === 'classify' ? whole : question;
+    const said = 'This model was trained on conversations. Write the text as in this example:';
+    return el('div', { class: 'conversation' }, el('p', { class: 'hint' }, said), el('code', {}, written));
+  }
+
   parts() {
-    const form = el('form', { class: 'card', onsubmit: (event) => { event.preventDefault(); this.run(); } },
-      labeled('Text', this.text), this.options,
+    const onsubmit = (event) => { event.preventDefault(); this.run(); };
+    const form = el('form', { class: 'card', novalidate: true, onsubmit },
+      labeled('Text', this.text), this.conversation(), this.options,
       el('div', { class: 'row' }, this.go, this.stop, el('span', { class: 'hint' }, 'Ctrl + Enter')), this.note);
     this.text.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.run();
@@ -137,9 +147,17 @@ class Page {
     for (const [name, row] of Object.entries(this.fields)) row.hidden = name !== this.how.method.value;
   }
 
+  /** The options. A value that a field cannot have is changed, and a note says so. */
   values() {
     const found = Object.entries(this.how).filter(([name]) => name !== 'method');
-    return Object.fromEntries(found.map(([name, input]) => [name, valueOf(input)]));
+    return Object.fromEntries(found.map(([name, input]) => {
+      const [typed, taken] = [input.value, valueOf(input)];
+      if (input.value !== typed && !input.closest('[hidden]')) {
+        const range = `${input.step === '1' ? 'a whole number ' : ''}from ${input.min} to ${input.max}`;
+        this.note.append(`${input.labels[0].textContent} is ${range}: ${taken} was taken. `);
+      }
+      return [name, taken];
+    }));
   }
 
   // A run.
@@ -175,7 +193,7 @@ class Page {
     else if (limit !== null && ids.length > limit && !open) {
       this.note.textContent = `The text has ${ids.length} tokens, and the model reads at most ${limit}: shorten it.`;
     } else {
-      if (odd) this.note.textContent = `${odd} of ${ids.length} tokens are unknown to the model.`;
+      if (odd) this.note.textContent = `${odd} of ${ids.length} tokens are unknown to the model. `;
       return ids;
     }
     this.show(null);
@@ -194,11 +212,14 @@ class Page {
   }
 
   /** What a map shows: numbers to compute it, and words beside it. */
-  mapped({ ids, target }) {
+  mapped({ ids, target, whole = Math.max(ids.length, target?.length ?? 0) }) {
     const { encoder } = this.net.model;
     const written = (target ?? ids).slice(0, MAPPED);
     const source = encoder ? ids.slice(0, MAPPED) : [];
+    const kept = Math.max(source.length, written.length);
+    const end = this.spec.does === 'generate' ? 'last' : 'first';
     return {
+      cut: kept < whole ? `For the map, the model reads the ${end} ${kept} of ${whole} tokens only.` : '',
       ids: encoder ? source : written, target: encoder && target ? written : null,
       source: this.words(source), written: this.words(written, 1),
     };
@@ -214,7 +235,8 @@ class Page {
   async generate(ids) {
     const found = this.how.method.value === 'beam' ? await this.search(ids) : await this.stream(ids);
     const limit = longestOf(this.net.model.decoder) ?? Infinity;
-    this.show({ ids: [...ids, ...found].slice(-Math.min(MAPPED, limit)) });
+    const all = [...ids, ...found];
+    this.show({ ids: all.slice(-Math.min(MAPPED, limit)), whole: all.length });
   }
 
   /** Token by token. */
@@ -238,7 +260,7 @@ class Page {
     }
     this.say(ids, pieces.map((one) => one.token));
     const speed = (1000 * pieces.length) / (performance.now() - began);
-    this.showTokens(pieces, `${pieces.length} tokens, ${Math.round(speed)} a second`);
+    this.showTokens(pieces, `${pieces.length} token${pieces.length === 1 ? '' : 's'}, ${Math.round(speed)} a second`);
     return pieces.map((one) => one.token);
   }
 
@@ -272,8 +294,8 @@ class Page {
     this.say(ids, best.tokens);
     this.showTokens(this.measured(ids, best.tokens), `${step.value.length} hypotheses`);
     const reader = this.spec.readers[this.spec.readers.length - 1];
-    const rows = step.value.map(({ tokens, score }) =>
-      el('li', {}, reader.decode(tokens), el('span', { class: 'share' }, score.toFixed(2))));
+    const rows = step.value.map((one) =>
+      el('li', {}, reader.decode(one.tokens), el('span', { class: 'share' }, score(one.score))));
     this.tokens.append(el('h3', {}, 'Hypotheses and their scores'), el('ol', { class: 'hypotheses' }, ...rows));
     return best.tokens;
   }

@@ -29,12 +29,18 @@ export function number(value, { min, max, step = 1 }) {
   return el('input', { type: 'number', inputmode: step < 1 ? 'decimal' : 'numeric', value, min, max, step });
 }
 
-/** A number field's value within its range; its first value where it holds none. */
+/** A number field's value within its range; its first value where it holds none. The field shows what is taken. */
 export function valueOf(input) {
   const found = input.value === '' ? Number.NaN : Number(input.value);
   const safe = Number.isFinite(found) ? found : Number(input.defaultValue);
-  return Math.min(Number(input.max), Math.max(Number(input.min), safe));
+  const whole = input.step === '1' ? Math.round(safe) : safe;
+  const taken = Math.min(Number(input.max), Math.max(Number(input.min), whole));
+  if (taken !== found) input.value = String(taken);
+  return taken;
 }
+
+/** A score with two digits, and zero without a sign. */
+export const score = (number) => number.toFixed(2).replace(/^-(0\.00)$/, '$1');
 
 export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
