@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...corpora import phrasebook
 from ...errors import BadInput
+from ...files import read_text
 from ..loaded import Loaded
-from ..run_files import recipe
+from ..run_files import SAMPLES, recipe
 from ..run_folder import is_run
 
+MOST = 8 << 20  # bytes of a file of samples
 DATA = ("corpus", "source", "table", "text", "folder", "file")  # settings that name what a run was trained on
 
 
@@ -31,6 +35,7 @@ def story_of(
         "compared_in": certificate["versions"].get("page", ""),
         "probe": probe,
         "conversations": conversations(loaded),
+        "example": "" if loaded.chat is not None else example(source),
         "made": f"heedful {__version__}, {date.today().isoformat()}",
     }
 
@@ -49,17 +54,42 @@ def conversations(loaded: Loaded) -> dict[str, str]:
     return dict(zip(("question", "whole"), texts, strict=True)) if len(texts) == len(said) else {}
 
 
+def example(source: Path) -> str:
+    """A text that the model was tried with while it was trained; "" where none is known."""
+    if not source.is_dir() or not is_run(source):
+        return ""
+    try:
+        *_, last = read_lines(source / SAMPLES)
+        return str(last["samples"][0]["source"])
+    except (BadInput, OSError, ValueError, LookupError, TypeError):
+        corpus = (settings_of(source).get("data") or {}).get("corpus")
+        return next(iter(phrasebook.split("valid"))).source if corpus == "phrasebook" else ""
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The objects of a file of JSON lines."""
+    return (json.loads(line) for line in read_text(path, MOST).splitlines() if line.strip())
+
+
+def settings_of(source: Path) -> dict[str, Any]:
+    """The recipe of a run; {} if it cannot be read."""
+    try:
+        return recipe(source)
+    except (BadInput, OSError):
+        return {}
+
+
 def trained(source: Path) -> str:
     """What a run was trained on and for how long, as its recipe says; of any other model nothing is known."""
     if not source.is_dir() or not is_run(source):
         return ""
-    try:
-        settings = recipe(source)
-    except (BadInput, OSError):
+    settings = settings_of(source)
+    if not settings:
         return ""
     data, train = settings.get("data") or {}, settings.get("train") or {}
     names = [str(data[name]) for name in DATA if data.get(name)]
-    what = f"task {settings.get('task', '')}"
+    built_in = settings.get("task") == "translate" and data.get("corpus") == "phrasebook"
+    what = f"task {settings.get('task', '')}{' from English to French' if built_in else ''}"
     on = f", data {', '.join(Path(name).name for name in names)}" if names else ""
     steps = f", at most {train['steps']} steps" if isinstance(train.get("steps"), int) else ""
     return f"{what}{on}{steps}"

@@ -12,6 +12,7 @@ from helpers.tokenizer_cases import byte_level
 
 import heedful
 from heedful.cli.main import main
+from heedful.corpora import phrasebook
 from heedful.data.vocab import train_vocab
 from heedful.interop.hf.chat import Chat
 from heedful.interop.html.page import PAGE, as_block, block_of, with_story
@@ -82,6 +83,15 @@ def test_a_translator_translates_as_the_command_does(pages, visit):
     page.locator(".chip").nth(2).press("Enter")
     assert page.locator(".chip").nth(2).get_attribute("aria-pressed") == "true"
     assert page.locator(".bars li").count() == 6
+
+
+def test_a_page_has_an_example_and_says_which_languages_it_knows(pages, visit):
+    page = visit(pages / "demo.html")
+    assert "from English to French" in page.locator("header").inner_text()
+    page.get_by_role("button", name="Example").click()
+    text = page.get_by_label("Text", exact=True).input_value()
+    assert text == next(iter(phrasebook.split("valid"))).source
+    assert run(page, text) == heedful.load(str(pages / "runs" / "demo")).translate(text)
 
 
 def test_a_language_model_goes_on_past_its_context(pages, visit):

@@ -38,7 +38,14 @@ class Page {
   }
 
   hint() {
-    return { fill: 'The [MASK] sat on the mat.', generate: 'Once upon a time' }[this.spec.does] ?? 'A text';
+    return this.story.example || { fill: 'The [MASK] sat on the mat.', generate: 'Once upon a time' }[this.spec.does] || 'A text';
+  }
+
+  /** A text to begin with, for whoever does not know what the model was trained on. */
+  example() {
+    if (!this.story.example) return null;
+    const onclick = () => { this.text.value = this.story.example; this.text.focus(); };
+    return el('button', { type: 'button', onclick }, 'Example');
   }
 
   /** How a model of conversations wants its text: the page does not know chat templates. */
@@ -54,7 +61,7 @@ class Page {
     const onsubmit = (event) => { event.preventDefault(); this.run(); };
     const form = el('form', { class: 'card', novalidate: true, onsubmit },
       labeled('Text', this.text), this.conversation(), this.options,
-      el('div', { class: 'row' }, this.go, this.stop, el('span', { class: 'hint' }, 'Ctrl + Enter')), this.note);
+      el('div', { class: 'row' }, this.go, this.stop, this.example(), el('span', { class: 'hint' }, 'Ctrl + Enter')), this.note);
     this.text.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.run();
       if (event.key === 'Escape') this.stopped = true;
