@@ -7,7 +7,8 @@ grows with.
 Expected powers of time: full and compressed 2, strided and fixed 1.5 (their stride is the root of the
 length), blocks, windows and running sums 1. Memory is that of a whole forward and backward pass on a GPU,
 and what is kept between the two on a CPU; "open" computes the table of scores as the formula has it, which
-is where a third of the keys is a third of the memory: a fused kernel keeps no table.
+is where a third of the keys is a third of the memory: a fused kernel keeps no table. "gathered" keeps the
+scores of strided and fixed attention, where "merged" computes them again in the backward pass.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from heedful.parts.attention import attend_plain
 from heedful.parts.fused import attend_fused
 from heedful.parts.long.compressed import compressed, slots_view, with_first
 from heedful.parts.long.linear import attend_linear
+from heedful.parts.long.sparse import attend_gathered
 from heedful.parts.masks import Mask, SameBlock, causal, fixed, fixed_steps, strided, strided_steps, window
 from heedful.parts.view import View
 
@@ -41,12 +43,12 @@ def root(n: int) -> int:
     return max(1, math.isqrt(n))
 
 
-def masked(*masks: Mask) -> Attention:
-    """The mean of layers that take turns, each by its mask."""
+def masked(*masks: Mask, by: Callable[..., Tensor] = attend_fused) -> Attention:
+    """The sum of layers that take turns, each by its mask."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         n = q.shape[2]
-        return torch.stack([attend_fused(q, k, v, View(mask, n, n, q.device)) for mask in masks]).sum(0)
+        return torch.stack([by(q, k, v, View(mask, n, n, q.device)) for mask in masks]).sum(0)
 
     return attend
 
@@ -75,8 +77,10 @@ def kinds(width: int, device: str, dtype: torch.dtype) -> dict[str, Callable[[in
         "compressed, open": lambda n: shortened(attend_plain, layer),
         "strided, two layers": lambda n: masked(*strided_steps(root(n))),
         "strided, merged": lambda n: masked(strided(root(n))),
+        "strided, gathered": lambda n: masked(strided(root(n)), by=attend_gathered),
         "fixed, two layers": lambda n: masked(*fixed_steps(root(n), min(TAIL, root(n)))),
         "fixed, merged": lambda n: masked(fixed(root(n), min(TAIL, root(n)))),
+        "fixed, gathered": lambda n: masked(fixed(root(n), min(TAIL, root(n))), by=attend_gathered),
         "blocks of 256": lambda n: masked(causal() & SameBlock(256)),
         "window of 256": lambda n: masked(causal() & window(256)),
         "linear": lambda n: attend_linear,

@@ -16,10 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention import AnyMask, attend_plain, repeat_heads
+from .long.pieces import PAIRS, attend_in_pieces, pieces_pay
 from .long.sparse import attend_gathered, gather_pays
 from .view import View, without_empty_rows
 
 HALVES = (torch.bfloat16, torch.float16)
+MANY_PAIRS = 1 << 24  # scores at a time on a GPU, where small pieces leave most of it idle
 SHORT = 128  # tokens of a sentence: for more, torch's kernels are faster than the open formula
 
 
@@ -42,7 +44,11 @@ def attend_fused(
             return attend_stairs(q_BHTK, k_BGSK, v_BGSL, mask.stairs, scale, dropout)
         if flex_pays(q_BHTK, mask, bias, dropout):
             return attend_flex(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
-        if gather_pays(mask, H := q_BHTK.shape[1]):
+        if pieces_pay(mask, H := q_BHTK.shape[1], dropout):
+            k_BHSK, v_BHSL = repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H)
+            most = MANY_PAIRS if q_BHTK.is_cuda else PAIRS
+            return attend_in_pieces(q_BHTK, k_BHSK, v_BHSL, mask, scale, most)
+        if gather_pays(mask, H):
             k_BHSK, v_BHSL = repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H)
             return attend_gathered(q_BHTK, k_BHSK, v_BHSL, mask, scale, dropout)
     return attend_sdpa(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)

@@ -19,7 +19,7 @@ def test_every_kind_is_measured_and_told(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.argv", [*asked, "--json"])
     attention_lengths.main()
     found = json.loads(capsys.readouterr().out)
-    assert len(found) == 11
+    assert len(found) == 13
     for told in found.values():
         assert [n for n, _, _ in told["points"]] == [32, 64] and all(s > 0 for _, s, _ in told["points"])
     open_tables = [found[name]["points"][1][2] for name in ("full, open", "compressed, open")]

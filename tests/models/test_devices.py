@@ -14,6 +14,7 @@ from helpers.elsewhere import DEVICE, Elsewhere, There, brought
 from heedful.models.base.shells import EncoderDecoder
 from heedful.parts import masks
 from heedful.parts.before.recurrent import PlainState
+from heedful.parts.long.pieces import attend_in_pieces
 from heedful.parts.long.sparse import attend_gathered
 from heedful.parts.places import IN_ORDER, At, Lengths, Packed
 from heedful.parts.view import View
@@ -136,6 +137,7 @@ def test_a_parser_learns_and_parses():
     assert len(parse.parse(model.eval(), batch)) == len(syntax_cases.SENTENCES)
 
 
+@pytest.mark.parametrize("attend", [attend_gathered, attend_in_pieces])
 @pytest.mark.parametrize(
     "mask",
     [
@@ -147,9 +149,9 @@ def test_a_parser_learns_and_parses():
     ],
     ids=repr,
 )
-def test_gathered_attention_stays_there(mask):
+def test_gathered_attention_stays_there(mask, attend):
     q, k, v = (Elsewhere(torch.randn(2, 4, 40, 8)).requires_grad_() for _ in range(3))
-    out = attend_gathered(q, k, v, View(mask, 40, 40, DEVICE))
+    out = attend(q, k, v, View(mask, 40, 40, DEVICE))
     out.square().sum().backward()
     assert isinstance(q.grad, Elsewhere)
 

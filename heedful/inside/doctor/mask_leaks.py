@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...parts.attention import attend_plain
 from ...parts.fused import attend_flex, attend_fused, attend_sdpa
+from ...parts.long.pieces import attend_in_pieces, repeats
 from ...parts.long.sparse import attend_gathered, layouts_of
 from ...parts.masks import Mask, PerHead
 from ...parts.view import View
@@ -50,8 +51,11 @@ def kernels_of(mask: Mask, heads: int) -> Iterator[tuple[str, Kernel]]:
     yield "the fused kernel", attend_fused
     yield "scaled_dot_product_attention", attend_sdpa
     yield "FlexAttention", attend_flex
-    if all(layouts_of(mask, head) for head in range(heads if mask.by_head else 1)):
+    found = [layouts_of(mask, head) or () for head in range(heads if mask.by_head else 1)]
+    if all(found):
         yield "the gathering kernel", attend_gathered
+    if all(repeats(mask, layouts) for layouts in found):
+        yield "attention in pieces", attend_in_pieces
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,9 +33,13 @@ FEWER, FAR_FEWER = (
     6,
 )  # times fewer scores than the table before gathering pays: by a kernel, and in the open
 
+Heads = range | list[int]
+
 
 class Layout(ABC):
     """An arrangement of n tokens into groups. Letters: G groups of T queries and S keys; X is anything."""
+
+    length: int  # tokens after which the arrangement repeats
 
     @abstractmethod
     def queries(self, x_BHNX: Tensor, fill: int = 0) -> Tensor:
@@ -47,6 +52,10 @@ class Layout(ABC):
     @abstractmethod
     def back(self, x_BHGTX: Tensor, n: int) -> Tensor:
         """What `queries` did, undone."""
+
+    @abstractmethod
+    def keys_back(self, x_BHGSX: Tensor, n: int) -> Tensor:
+        """What `keys` did, undone: where a key stands in several groups, the sum over them."""
 
     @abstractmethod
     def covers(self, q: Tensor, k: Tensor) -> Tensor:
@@ -82,6 +91,13 @@ class Band(Layout):
     def back(self, x_BHGTX: Tensor, n: int) -> Tensor:
         return x_BHGTX.flatten(2, 3)[:, :, :n]
 
+    def keys_back(self, x_BHGSX: Tensor, n: int) -> Tensor:
+        G = x_BHGSX.shape[2]
+        parts = x_BHGSX.split(self.length, dim=3)
+        places = range(-self.look_back, 1)  # of each part, in blocks from its group's own
+        sums = sum(F.pad(x, (0, 0, 0, 0, i, -i)) for i, x in zip(places, parts, strict=True) if -i < G)
+        return self.back(sums, n)  # type: ignore[arg-type]
+
     def covers(self, q: Tensor, k: Tensor) -> Tensor:
         return q // self.length - k // self.length <= self.look_back
 
@@ -98,6 +114,10 @@ class Columns(Layout):
 
     stride: int
 
+    @property
+    def length(self) -> int:  # type: ignore[override]
+        return self.stride
+
     def queries(self, x_BHNX: Tensor, fill: int = 0) -> Tensor:
         return in_blocks(x_BHNX, self.stride, fill).transpose(2, 3)
 
@@ -106,6 +126,9 @@ class Columns(Layout):
 
     def back(self, x_BHGTX: Tensor, n: int) -> Tensor:
         return x_BHGTX.transpose(2, 3).flatten(2, 3)[:, :, :n]
+
+    def keys_back(self, x_BHGSX: Tensor, n: int) -> Tensor:
+        return self.back(x_BHGSX, n)
 
     def covers(self, q: Tensor, k: Tensor) -> Tensor:
         return (q - k) % self.stride == 0
@@ -134,6 +157,11 @@ class Tails(Layout):
 
     def back(self, x_BHGTX: Tensor, n: int) -> Tensor:
         return x_BHGTX[:, :, 0]
+
+    def keys_back(self, x_BHGSX: Tensor, n: int) -> Tensor:
+        tails = x_BHGSX[:, :, 0].unflatten(2, (-1, self.tail))
+        after = self.skipped * self.tail
+        return F.pad(tails, (0, 0, self.length - after - self.tail, after)).flatten(2, 3)[:, :, :n]
 
     def covers(self, q: Tensor, k: Tensor) -> Tensor:
         return (self.length - 1 - k % self.length + 0 * q) // self.tail == self.skipped
@@ -222,17 +250,32 @@ def attend_gathered(
     dropout: float = 0.0,
 ) -> Tensor:
     """Attention by a sparse mask, in the time and memory of the pairs that its layouts have."""
-    H = q_BHTK.shape[1]
     scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
-    if not view.mask.by_head:
-        return attend_laid_out(q_BHTK, k_BHTK, v_BHTL, view, range(H), scale, dropout)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, heads: Heads) -> Tensor:
+        return attend_laid_out(q, k, v, view, heads, scale, dropout)
+
+    return by_layouts(attend, q_BHTK, k_BHTK, v_BHTL, view.mask)
+
+
+def by_layouts(
+    attend: Callable[[Tensor, Tensor, Tensor, Heads], Tensor],
+    q_BHTK: Tensor,
+    k_BHTK: Tensor,
+    v_BHTL: Tensor,
+    mask: Mask,
+) -> Tensor:
+    """`attend`, called once for all heads that have the same layouts."""
+    H = q_BHTK.shape[1]
+    if not mask.by_head:
+        return attend(q_BHTK, k_BHTK, v_BHTL, range(H))
     alike: dict[tuple[Layout, ...] | None, list[int]] = {}
     for head in range(H):
-        alike.setdefault(layouts_of(view.mask, head), []).append(head)
+        alike.setdefault(layouts_of(mask, head), []).append(head)
     found = []
     for some in alike.values():
         q, k, v = (x.index_select(1, numbers(tuple(some), x.device)) for x in (q_BHTK, k_BHTK, v_BHTL))
-        found.append(attend_laid_out(q, k, v, view, some, scale, dropout))
+        found.append(attend(q, k, v, some))
     order = numbers(tuple(head for some in alike.values() for head in some), q_BHTK.device).argsort()
     return torch.cat(found, dim=1).index_select(1, order)
 
@@ -242,7 +285,7 @@ def attend_laid_out(
     k_BHNK: Tensor,
     v_BHNL: Tensor,
     view: View,
-    heads: range | list[int],
+    heads: Heads,
     scale: float,
     dropout: float,
 ) -> Tensor:
@@ -272,7 +315,7 @@ def attend_side_by_side(
     v_BHNL: Tensor,
     view: View,
     layouts: tuple[Layout, ...],
-    heads: range | list[int],
+    heads: Heads,
     scale: float,
     dropout: float,
 ) -> Tensor:
@@ -294,7 +337,7 @@ def attend_side_by_side(
     return torch.stack(outs).sum(0)
 
 
-def allowed_pairs(view: View, layouts: tuple[Layout, ...], heads: range | list[int]) -> list[Tensor]:
+def allowed_pairs(view: View, layouts: tuple[Layout, ...], heads: Heads) -> list[Tensor]:
     """For every layout, which pairs of its groups count: as the mask says, and not in a layout before it."""
 
     def compute() -> list[Tensor]:
