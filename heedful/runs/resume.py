@@ -173,6 +173,12 @@ ANOTHER_RUN = (
     "train.from",
     "train.tune",
     "train.lora_",
+    "train.algorithm",
+    "train.reward",
+    "train.prompts",
+    "train.responses",
+    "train.passes",
+    "train.updates",
     "evaluate.rows",
 )
 WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")

@@ -189,6 +189,6 @@ def test_what_hugging_face_does_not_have_is_refused(tmp_path, capsys):
     assert bring(tmp_path / "run", tmp_path / "out") == 2
     told = capsys.readouterr().err
     assert "cannot be exported as hf: modern has no Hugging Face counterpart" in told and told.endswith(
-        "it can be exported as onnx\n"
+        "it can be exported as onnx, html\n"
     )
     assert not (tmp_path / "out").exists()
