@@ -38,7 +38,8 @@ class Page {
   }
 
   hint() {
-    return this.story.example || { fill: 'The [MASK] sat on the mat.', generate: 'Once upon a time' }[this.spec.does] || 'A text';
+    if (this.story.example) return this.story.example;
+    return { fill: 'The [MASK] sat on the mat.', generate: 'Once upon a time' }[this.spec.does] ?? 'A text';
   }
 
   /** A text to begin with, for whoever does not know what the model was trained on. */
@@ -61,7 +62,8 @@ class Page {
     const onsubmit = (event) => { event.preventDefault(); this.run(); };
     const form = el('form', { class: 'card', novalidate: true, onsubmit },
       labeled('Text', this.text), this.conversation(), this.options,
-      el('div', { class: 'row' }, this.go, this.stop, this.example(), el('span', { class: 'hint' }, 'Ctrl + Enter')), this.note);
+      el('div', { class: 'row' }, this.go, this.stop, this.example(),
+        el('span', { class: 'hint' }, 'Ctrl + Enter')), this.note);
     this.text.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) this.run();
       if (event.key === 'Escape') this.stopped = true;
