@@ -46,7 +46,7 @@ from .instruct_data import (
 from .metrics import interval
 from .origin import DECODERS, Origin, begin, find_origin, special_of, starting_from, vocab_of, vocabulary
 from .policy_gradients import GRPO, PPO
-from .recipe.choices import Choice, DataSize
+from .recipe.choices import DataSize
 from .recipe.settings import LearningRate, Recipe, Schedule, StartedTraining, Steps, WarmupSteps
 from .reference import reference_model
 from .rewards import PROGRAMS, check_reward, reward_facts, rewards_of
@@ -401,11 +401,6 @@ def held_out_loss(model: Decoder, asked: EvaluationRequest, rows: int) -> tuple[
 # The task
 
 
-def choose(recipe: Recipe, examples: PromptExamples, device: str) -> Iterator[Choice]:
-    """Nothing: rounds are as large as they are."""
-    return iter(())
-
-
 def check(recipe: Recipe) -> None:
     """Refuse settings that do not fit together."""
     t, given = recipe.train, recipe.given or frozenset()
@@ -438,7 +433,6 @@ TASK = Task(
         published={"data.max_length": 512, "evaluate.rows": 50, "train.prompts": 16},
         own={"train.learning_rate": 2e-4, "train.prompts": 64, "train.steps": 200},
     ),
-    choose=choose,
     read=read,
     precompute=precompute,
     job=job,

@@ -27,6 +27,7 @@ from ..data.plan import RowPlan, keyed, permuted_array, shares
 from ..data.store import Tokens
 from ..decode.filters import temperature
 from ..decode.sampling import sample
+from ..decode.step import Step, step_of
 from ..decode.streaming import Hypothesis
 from ..fast.decoding import for_decoding
 from ..models.base.shells import Decoder, lasting
@@ -95,9 +96,7 @@ class PlainWriting:
 
     policy: Decoder
 
-    def step(self, room: int = 0) -> Any:
-        from ..decode.step import step_of
-
+    def step(self, room: int = 0) -> Step:
         return step_of(self.policy)
 
 
