@@ -68,7 +68,10 @@ class GraphRunner:
         lengths_R, sources_R = torch.zeros(2, rows, dtype=torch.long, device=weight.device)
         lengths_B = torch.zeros(source[0] if source else 1, dtype=torch.long, device=weight.device)
         past, sources = pairs(self.past), pairs(self.sources)
-        self.buffers = StepBuffers(lengths_R, past, self.own_RS.clone(), sources, sources_R, lengths_B)
+        heads = max(layer.heads for layer in decoder.attentions())
+        ended_RH = torch.zeros(rows, heads, dtype=torch.int32, device=weight.device)
+        origin_RS = self.own_RS.clone()
+        self.buffers = StepBuffers(lengths_R, past, origin_RS, sources, sources_R, lengths_B, ended_RH)
         self.chosen = ChosenTokens.room(CHUNK, rows, weight.device)
         self.beams: dict[tuple, Beams] = {}
         self.graphs: dict[object, tuple[Callable[[], None], object]] = {}

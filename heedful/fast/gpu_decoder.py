@@ -27,8 +27,10 @@ from ..parts.positions.base import NoPosition
 from ..parts.positions.rotary import Rotary, StretchedRotary
 from .kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from .kernels.embed import embed
-from .kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, linear_sum, normalize
+from .kernels.folded import Folded, fold
+from .kernels.linear import WIDEST, linear, linear_sum
 from .kernels.loss import MULTIPLE
+from .kernels.norms import ACTIVATIONS, LAYER, NO_NORM, RMS, Norm, normalize
 from .training import plain_class
 
 Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
@@ -48,6 +50,7 @@ class StepBuffers:
     sources: list[KeysValues]  # of each layer, [B, G, S, K]; none without an encoder
     sources_R: Tensor  # which source each row reads
     source_lengths_B: Tensor
+    ended_RH: Tensor  # zeros, for programs that share a row's past
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,13 @@ class GPUSelfAttention:
     heads: int
     scale: float
     rotary: Rotary | None
+    folded: tuple[Folded, ...]
 
     def __call__(
         self, stream: ResidualStream, buffers: StepBuffers, layer: int, angles: dict[Rotary, tuple]
     ) -> ResidualStream:
         x_RD, norm = self.residual.read(stream)
-        qkv_RX = linear(x_RD, *self.qkv, norm=norm)
+        qkv_RX = linear(x_RD, *self.qkv, norm=norm, folded=self.folded)
         turned = None if self.rotary is None else angles[self.rotary]
         mixed_RD = attend_cached(
             qkv_RX,
@@ -111,6 +115,7 @@ class GPUSelfAttention:
             scale=self.scale,
             origin_RS=buffers.origin_RS,
             rotary=turned,
+            ended_RH=buffers.ended_RH,
         )
         return self.residual.add(stream, mixed_RD, self.out)
 
@@ -124,10 +129,11 @@ class GPUCrossAttention:
     out: Pair
     heads: int
     scale: float
+    folded: tuple[Folded, ...]
 
     def __call__(self, stream: ResidualStream, buffers: StepBuffers, layer: int) -> ResidualStream:
         x_RD, norm = self.residual.read(stream)
-        q_RD = linear(x_RD, *self.query, norm=norm)
+        q_RD = linear(x_RD, *self.query, norm=norm, folded=self.folded)
         source = (*buffers.sources[layer], buffers.sources_R, buffers.source_lengths_B)
         mixed_RD = attend_source(q_RD, *source, heads=self.heads, scale=self.scale)
         return self.residual.add(stream, mixed_RD, self.out)
@@ -142,10 +148,12 @@ class GPUFeedForward:
     gated: Pair | None
     down: Pair
     activation: str
+    folded: tuple[Folded, ...]
 
     def __call__(self, stream: ResidualStream) -> ResidualStream:
         x_RD, norm = self.residual.read(stream)
-        hidden_RH = linear(x_RD, *self.up, norm=norm, activation=self.activation, gated=self.gated)
+        how: dict[str, Any] = {"activation": self.activation, "gated": self.gated, "folded": self.folded}
+        hidden_RH = linear(x_RD, *self.up, norm=norm, **how)
         return self.residual.add(stream, hidden_RH, self.down)
 
 
@@ -183,8 +191,11 @@ class GPUDecoder:
         if not isinstance(head, Tied | Untied) or inputs.tokens.weight.shape[1] > WIDEST:
             raise NoKernel("head")
         self.head = head
-        weight_VD = head.matrix(inputs.tokens)[0].detach()
-        self.words, self.padded_PD = len(weight_VD), padded(weight_VD)
+        weight_VD, bias_V = head.matrix(inputs.tokens)
+        self.words, self.padded_PD = len(weight_VD), padded(weight_VD.detach())
+        last = self.last if head.scale == 1 or self.last is NO_NORM else scaled(self.last, head.scale)
+        folded = fold(weight_VD.detach(), bias_V, last)
+        self.folded = () if folded is None else (folded,)
         self.tables: dict[int, tuple[Tensor, dict[Rotary, tuple]]] = {}
 
     @torch.no_grad()
@@ -226,7 +237,8 @@ class GPUDecoder:
         weight, bias = head.matrix(self.decoder.inputs.tokens)
         if head.scale != 1:
             x_RD, norm = (x_RD * head.scale, norm) if norm is NO_NORM else (x_RD, scaled(norm, head.scale))
-        return scores_of(x_RD, weight.detach(), bias, norm, self.padded_PD)
+        folded = self.folded if norm is not NO_NORM and self.last is not NO_NORM else ()
+        return scores_of(x_RD, weight.detach(), bias, norm, folded, self.padded_PD)
 
 
 def padded(weight_VD: Tensor) -> Tensor:
@@ -235,11 +247,16 @@ def padded(weight_VD: Tensor) -> Tensor:
 
 
 def scores_of(
-    x_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, norm: Norm, padded_PD: Tensor
+    x_RD: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    norm: Norm,
+    folded: tuple[Folded, ...],
+    padded_PD: Tensor,
 ) -> Tensor:
     """Scores in fp32: of several rows by cuBLAS, which has no fast kernel for one row."""
     if len(x_RD) == 1 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
-        return linear(x_RD, weight_VD, bias_V, norm=norm, dtype=torch.float32)
+        return linear(x_RD, weight_VD, bias_V, norm=norm, folded=folded, dtype=torch.float32)
     scores_RP = torch.mm(normalize(x_RD, norm), padded_PD.t(), out_dtype=torch.float32)
     scores_RV = scores_RP[:, : len(weight_VD)]
     return scores_RV if bias_V is None else scores_RV.add_(bias_V)
@@ -322,14 +339,19 @@ def gpu_self_attention(module: nn.Module) -> GPUSelfAttention:
         raise NoKernel(type(layer.position).__name__)
     rotary = layer.position if isinstance(layer.position, Rotary) else None
     qkv = joined([layer.query, layer.key, layer.value])
-    return GPUSelfAttention(residual, qkv, pair(layer.out), layer.heads, scale, rotary)
+    return GPUSelfAttention(
+        residual, qkv, pair(layer.out), layer.heads, scale, rotary, folded_into(residual, qkv)
+    )
 
 
 def gpu_cross_attention(module: nn.Module) -> GPUCrossAttention:
     residual, (layer, scale) = gpu_residual(module), attention_of(module)
     if type(layer.position) is not NoPosition:
         raise NoKernel("positions between source and target")
-    return GPUCrossAttention(residual, pair(layer.query), pair(layer.out), layer.heads, scale)
+    query = pair(layer.query)
+    return GPUCrossAttention(
+        residual, query, pair(layer.out), layer.heads, scale, folded_into(residual, query)
+    )
 
 
 def gpu_feed_forward(module: nn.Module) -> GPUFeedForward:
@@ -342,7 +364,14 @@ def gpu_feed_forward(module: nn.Module) -> GPUFeedForward:
     first, gated = pair(layer.up), None
     if isinstance(layer, GatedFeedForward):
         first, gated = pair(layer.gate), pair(layer.up)
-    return GPUFeedForward(residual, first, gated, pair(layer.down), name)
+    both = [first] if gated is None else [first, gated]
+    return GPUFeedForward(residual, first, gated, pair(layer.down), name, folded_into(residual, *both))
+
+
+def folded_into(residual: GPUResidual, *matrices: Pair) -> tuple[Folded, ...]:
+    """The norm before a layer, folded into its matrices; nothing if it comes after, or in fp32."""
+    found = [fold(*matrix, residual.norm) for matrix in matrices] if residual.before else []
+    return tuple(one for one in found if one is not None)
 
 
 def pair(layer: nn.Linear) -> Pair:

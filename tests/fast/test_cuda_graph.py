@@ -28,7 +28,7 @@ from heedful.decode.sampling import sample
 from heedful.fast.cuda_graph import rounded
 from heedful.fast.gpu_beam import KINDS, beams_on
 from heedful.fast.gpu_decoder import GPUDecoder, NoKernel, gpu_decoder_of, norm_of
-from heedful.fast.kernels.linear import NO_NORM
+from heedful.fast.kernels.norms import NO_NORM
 from heedful.models import t5
 
 pytestmark = pytest.mark.filterwarnings(

@@ -17,13 +17,16 @@ from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.fast.cuda_graph import RunnerPool
 from heedful.fast.gpu_decoder import GPUDecoder, NoKernel, gpu_decoder_of, norm_of
+from heedful.fast.kernels import attend as attend_kernels
 from heedful.fast.kernels import beam as beam_kernels
 from heedful.fast.kernels import linear as linear_kernels
 from heedful.fast.kernels import loss as loss_kernels
 from heedful.fast.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from heedful.fast.kernels.beam import Beams, best_words, extend_beams
-from heedful.fast.kernels.linear import LAYER, NO_NORM, NONE, RMS, Norm, linear, linear_sum, shared_tiles
+from heedful.fast.kernels.folded import fold
+from heedful.fast.kernels.linear import linear, linear_sum, shared_tiles
 from heedful.fast.kernels.loss import LinearCrossEntropy
+from heedful.fast.kernels.norms import LAYER, NO_NORM, NONE, RMS, Norm
 from heedful.models import gpt2, transformer
 from heedful.parts.layers import LayerNorm, PostNorm, RMSNorm, activation
 from heedful.parts.positions.rotary import Rotary
@@ -134,6 +137,71 @@ def test_a_row_can_have_its_past_in_other_rows():
     expected = attend_cached(qkv, own_keys, own_values, lengths, heads=H, scale=0.5)
     found = attend_cached(qkv, keys, values, lengths, heads=H, scale=0.5, origin_RS=origin.int())
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("lengths", [(0, 5), (23, 40), (39, 1)])
+def test_programs_may_share_a_past(lengths, monkeypatch):
+    """The last to end puts the shares together, and leaves the counts at zero for the next kernel."""
+    monkeypatch.setattr(attend_kernels, "SHARE", 10)
+    monkeypatch.setattr(attend_kernels, "stretch", lambda programs, slots: {"BS": 8})
+    monkeypatch.setattr(attend_kernels, "SHARED", {"BS": 8})
+    R, H, G, K, S = 2, 6, 3, 4, 41
+    qkv, scale = random(R, (H + 2 * G) * K), 0.4
+    keys, values = random(R, G, S, K), random(R, G, S, K)
+    own = keys.clone(), values.clone()
+    ended = torch.zeros(R, H, dtype=torch.int32, device=DEVICE)
+    lengths = torch.tensor(lengths, device=DEVICE)
+    assert attend_kernels.shares_of(R * H, S) == 4
+    for _ in range(2):
+        expected = attend_cached(qkv, *own, lengths, heads=H, scale=scale)
+        found = attend_cached(qkv, keys, values, lengths, heads=H, scale=scale, ended_RH=ended)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        assert not ended.any() and torch.equal(keys, own[0]) and torch.equal(values, own[1])
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kind", [None, LayerNorm, RMSNorm])
+def test_one_row_in_half_precision_folds_the_norm_into_the_matrix(kind, gated):
+    """The same numbers as the formula with these weights in fp64, but for rounding what comes out."""
+    half = {"dtype": torch.bfloat16, "device": DEVICE}
+    norm = NO_NORM if kind is None else norm_of(shaken(kind(40)).to(**half))
+    x, w, v = torch.randn(1, 40, **half) + 1, torch.randn(19, 40, **half), torch.randn(19, 40, **half)
+    b, c, r = torch.randn(19, **half), torch.randn(19, **half), torch.randn(1, 19, **half)
+    pairs = [(w, b), (v, c)] if gated else [(w, b)]
+    folded = tuple(one for pair in pairs if (one := fold(*pair, norm)) is not None)
+    assert len(folded) == (0 if kind is None else len(pairs))
+    found = linear(
+        x, w, b, norm=norm, folded=folded, activation="silu", gated=(v, c) if gated else None, residual_MN=r
+    )
+    z = x.double()
+    if kind is not None:
+        z = z - z.mean(-1, keepdim=True) if kind is LayerNorm else z
+        z = z / (z.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.gain.double()
+        z = z if norm.shift is None else z + norm.shift.double()
+    expected = F.silu(F.linear(z, w.double(), b.double()))
+    expected = expected * F.linear(z, v.double(), c.double()) if gated else expected
+    torch.testing.assert_close(found.double(), expected + r.double(), rtol=1e-2, atol=1e-2)
+    plain = linear(x, w, b, norm=norm, residual_norm=Norm(RMS, r[0], None, 1e-5), residual_MN=r * 0)
+    torch.testing.assert_close(plain.double(), F.linear(z, w.double(), b.double()), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("rows", [2, 17, 64])
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_product_may_be_turned(rows, gated, monkeypatch):
+    """W x^T in half precision is x W^T: wide products, and narrow ones in parts."""
+    monkeypatch.setattr(linear_kernels, "TURNED_FROM", 60)
+    monkeypatch.setattr(linear_kernels, "NARROW_FROM", (60, 70))
+    half = {"dtype": torch.float16, "device": DEVICE}  # the interpreter multiplies no bf16
+    x, w, v = torch.randn(rows, 290, **half), torch.randn(70, 290, **half), torch.randn(70, 290, **half)
+    b, c, r = torch.randn(70, **half), torch.randn(70, **half), torch.randn(rows, 70, **half)
+    wide = linear(x, w, b, activation="relu", gated=(v, c) if gated else None)
+    expected = F.relu(F.linear(x.double(), w.double(), b.double()))
+    expected = expected * F.linear(x.double(), v.double(), c.double()) if gated else expected
+    torch.testing.assert_close(wide.double(), expected, rtol=1e-2, atol=1e-2)
+    y, normed = linear_sum(x, w, b, r, NO_NORM)
+    expected = F.linear(x.double(), w.double(), b.double()) + r.double()
+    torch.testing.assert_close(y.double(), expected, rtol=1e-2, atol=1e-2)
+    assert torch.equal(y, normed)
 
 
 def test_attention_to_a_source():

@@ -16,6 +16,10 @@ from torch import Tensor
 from .dependent_launch import begin, early
 
 PLAIN, HALVES, INTERLEAVED = 0, 1, 2  # which coordinates rotary positions turn together
+FEWEST_SHARES, MOST_SHARES = 4, 16  # of a past, where it is shared at all
+SHARE = 128  # slots of a share at least
+BUSY = 1024  # programs that are enough for a GPU
+SHARED = {"BS": 128, "num_warps": 4, "num_stages": 1}
 
 
 @triton.jit
@@ -35,13 +39,24 @@ def _turned(p, i, here, cosines, sines, place, K: tl.constexpr, PAIRS: tl.conste
 
 
 @triton.jit
+def _attended(top, total, mixed, q, k_SK, v_SK, there):
+    """The running softmax after some more keys."""
+    score = tl.where(there, tl.sum(k_SK.to(tl.float32) * q[None, :], 1), float("-inf"))
+    higher = tl.maximum(top, tl.max(score, 0))
+    weight, fade = tl.exp(score - higher), tl.exp(top - higher)
+    total = total * fade + tl.sum(weight, 0)
+    mixed = mixed * fade + tl.sum(weight[:, None] * v_SK.to(tl.float32), 0)
+    return higher, total, mixed
+
+
+@triton.jit
 def self_kernel(
-    qkv, keys, values, lengths, origin, cosines, sines, out, scale,
+    qkv, keys, values, lengths, origin, cosines, sines, out, parts, ended, scale,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SLOTS, PAIRS: tl.constexpr, TABLE: tl.constexpr,
-    BK: tl.constexpr, BS: tl.constexpr, EARLY: tl.constexpr,
+    SHARES: tl.constexpr, BK: tl.constexpr, BS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     begin(EARLY)
-    row, h = tl.program_id(0), tl.program_id(1)
+    row, h, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     g = h // (H // G)
     length = tl.load(lengths + row)
     i = tl.arange(0, BK)
@@ -49,15 +64,19 @@ def self_kernel(
     base = qkv + row * (H + 2 * G) * K
     kind = keys.dtype.element_ty
     q = _turned(base + h * K, i, here, cosines, sines, length, K, PAIRS).to(kind).to(tl.float32) * scale
-    k = _turned(base + (H + g) * K, i, here, cosines, sines, length, K, PAIRS).to(kind)
-    v = tl.load(base + (H + G + g) * K + i, mask=here, other=0.0).to(kind)
-    if h % (H // G) == 0:
-        at = (row.to(tl.int64) * G + g) * SLOTS * K + length * K
-        tl.store(keys + at + i, k, mask=here)
-        tl.store(values + at + i, v, mask=here)
-    top = tl.sum(q * k.to(tl.float32), 0)
-    total, mixed = 1.0, v.to(tl.float32)
-    for s0 in range(0, length, BS):
+    top, total = float("-inf"), 0.0
+    mixed = tl.zeros((BK,), tl.float32)
+    if share == 0:  # the new token itself
+        k = _turned(base + (H + g) * K, i, here, cosines, sines, length, K, PAIRS).to(kind)
+        v = tl.load(base + (H + G + g) * K + i, mask=here, other=0.0).to(kind)
+        if h % (H // G) == 0:
+            at = (row.to(tl.int64) * G + g) * SLOTS * K + length * K
+            tl.store(keys + at + i, k, mask=here)
+            tl.store(values + at + i, v, mask=here)
+        top = tl.sum(q * k.to(tl.float32), 0)
+        total = 1.0
+        mixed = v.to(tl.float32)
+    for s0 in range(share * BS, length, SHARES * BS):
         s = s0 + tl.arange(0, BS)
         there = s < length
         cell = tl.full((BS,), 0, tl.int64) + row
@@ -67,13 +86,26 @@ def self_kernel(
         mask = there[:, None] & here[None, :]
         k_SK = tl.load(keys + at[:, None] + i[None, :], mask=mask, other=0.0)
         v_SK = tl.load(values + at[:, None] + i[None, :], mask=mask, other=0.0)
-        score = tl.where(there, tl.sum(k_SK.to(tl.float32) * q[None, :], 1), float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 0))
-        weight, fade = tl.exp(score - higher), tl.exp(top - higher)
-        total = total * fade + tl.sum(weight, 0)
-        mixed = mixed * fade + tl.sum(weight[:, None] * v_SK.to(tl.float32), 0)
-        top = higher
-    tl.store(out + (row * H + h) * K + i, (mixed / total).to(out.dtype.element_ty), mask=here)
+        top, total, mixed = _attended(top, total, mixed, q, k_SK, v_SK, there)
+    if SHARES > 1:  # whoever ends last puts the shares together
+        first = (row * H + h) * SHARES
+        mine = parts + (first + share) * (BK + 2)
+        tl.store(mine + i, mixed)
+        tl.store(mine + BK, top)
+        tl.store(mine + BK + 1, total)
+        tl.debug_barrier()
+        if tl.atomic_add(ended + row * H + h, 1, sem="acq_rel") == SHARES - 1:
+            tl.store(ended + row * H + h, 0)
+            p = tl.arange(0, SHARES)
+            other = parts + (first + p) * (BK + 2)
+            tops = tl.load(other + BK, cache_modifier=".cg")
+            weight = tl.exp(tops - tl.max(tops, 0))
+            z_PK = tl.load(other[:, None] + i[None, :], cache_modifier=".cg")
+            mixed = tl.sum(z_PK * weight[:, None], 0)
+            total = tl.sum(tl.load(other + BK + 1, cache_modifier=".cg") * weight, 0)
+            tl.store(out + (row * H + h) * K + i, (mixed / total).to(out.dtype.element_ty), mask=here)
+    else:
+        tl.store(out + (row * H + h) * K + i, (mixed / total).to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -119,6 +151,15 @@ def stretch(programs: int, slots: int) -> dict[str, int]:
     return {"BS": 128, "num_warps": 2, "num_stages": 1}
 
 
+def shares_of(programs: int, slots: int) -> int:
+    """How many programs share a long past, where there are too few to keep a GPU busy: a power of two.
+
+    The last to end puts the shares together, so there is no second kernel (measured on an H200).
+    """
+    most = min(MOST_SHARES, BUSY // programs, slots // SHARE)
+    return 1 if most < FEWEST_SHARES else 1 << (most.bit_length() - 1)
+
+
 def attend_cached(
     qkv_RX: Tensor,
     keys_RGSK: Tensor,
@@ -129,21 +170,25 @@ def attend_cached(
     scale: float,
     origin_RS: Tensor | None = None,
     rotary: tuple[int, Tensor, Tensor] | None = None,
+    ended_RH: Tensor | None = None,
 ) -> Tensor:
     """Put the new keys and values at slot lengths[r] of row r, and attend to all up to there.
 
     qkv: queries, keys and values of the new tokens side by side. rotary: the layout, and tables [positions, K
-    / 2] of cosines and sines.
+    / 2] of cosines and sines. ended: zeros, which stay zeros; with them several programs may share a past.
     """
     R, (_, G, S, K) = len(qkv_RX), keys_RGSK.shape
     out_RD = torch.empty(R, heads * K, dtype=qkv_RX.dtype, device=qkv_RX.device)
     pairs, cosines, sines = rotary or (PLAIN, qkv_RX, qkv_RX)
     width = triton.next_power_of_2(K)
-    self_kernel[(R, heads)](
-        qkv_RX, keys_RGSK, values_RGSK, lengths_R, lengths_R if origin_RS is None else origin_RS, cosines,
-        sines,
-        out_RD, scale, H=heads, G=G, K=K, SLOTS=S, PAIRS=pairs, TABLE=origin_RS is not None,
-        BK=width, **stretch(R * heads, S), **early(qkv_RX.device),
+    shares = 1 if ended_RH is None else shares_of(R * heads, S)
+    parts = qkv_RX if shares == 1 else torch.empty(R * heads * shares, width + 2, device=qkv_RX.device)
+    how = SHARED if shares > 1 else stretch(R * heads, S)
+    origin, ended = (lengths_R if table is None else table for table in (origin_RS, ended_RH))
+    self_kernel[(R, heads, shares)](
+        qkv_RX, keys_RGSK, values_RGSK, lengths_R, origin, cosines, sines, out_RD, parts, ended, scale,
+        H=heads, G=G, K=K, SLOTS=S, PAIRS=pairs, TABLE=origin_RS is not None, SHARES=shares, BK=width,
+        **how, **early(qkv_RX.device),
     )  # fmt: skip
     return out_RD
 

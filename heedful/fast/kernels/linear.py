@@ -8,7 +8,6 @@ needs it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,55 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .dependent_launch import LINE, begin, early, fetch, invite, wait
+from .dependent_launch import LINE, early, fetch, invite, wait
+from .folded import Folded, row_linear
+from .norms import ACTIVATIONS, NO_NORM, NONE, Norm, _activate, _row_stats, normalize
 
-NONE, LAYER, RMS = 0, 1, 2  # norms
-ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5, "relu_squared": 6}
 WIDEST = 8192  # a row that one program can hold
 FEW = 64  # rows up to which a kernel that starts early beats the vendor's library (by 8 % of a step)
+TURNED_FROM = 2304  # columns of a product from which W x^T is the faster way
+NARROW_FROM = 768, 1536  # columns and inner size of one that several programs share, from which it is
 TILES = 100  # programs that a GPU of about as many multiprocessors should have to do
-
-
-@dataclass(frozen=True)
-class Norm:
-    """A norm as a kernel takes it."""
-
-    kind: int = NONE
-    gain: Tensor | None = None
-    shift: Tensor | None = None
-    eps: float = 0.0
-
-
-NO_NORM = Norm()
-
-
-@triton.jit
-def _activate(z, KIND: tl.constexpr):
-    if KIND == 1:
-        z = tl.maximum(z, 0.0)
-    elif KIND == 2:
-        z = 0.5 * z * (1.0 + tl.erf(z * 0.7071067811865476))
-    elif KIND == 3:
-        z = z * tl.sigmoid(1.5957691216057308 * (z + 0.044715 * z * z * z))  # (1 + tanh u) / 2 = sigmoid 2u
-    elif KIND == 4:
-        z = z * tl.sigmoid(1.702 * z)
-    elif KIND == 5:
-        z = z * tl.sigmoid(z)
-    elif KIND == 6:
-        z = tl.maximum(z, 0.0)
-        z = z * z
-    return z
-
-
-@triton.jit
-def _row_stats(x, at, here, K, EPS: tl.constexpr, KIND: tl.constexpr):
-    """Mean and 1 / deviation of one row that is loaded whole."""
-    v = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
-    mean = 0.0
-    if KIND == 1:
-        mean = tl.sum(v, 0) / K
-    centered = tl.where(here, v - mean, 0.0)
-    return mean, 1.0 / tl.sqrt(tl.sum(centered * centered, 0) / K + EPS)
 
 
 @triton.jit
@@ -114,12 +73,25 @@ def vector_kernel(
 
 
 @triton.jit
+def _multiplied(v_MK, w_NK, z, TURNED: tl.constexpr):
+    """z + v w^T, or its transpose."""
+    if TURNED:
+        z = tl.dot(w_NK, tl.trans(v_MK), z, input_precision="ieee")
+    else:
+        z = tl.dot(v_MK, tl.trans(w_NK), z, input_precision="ieee")
+    return z
+
+
+@triton.jit
 def matrix_kernel(
     x, w, w2, b, b2, r, y, M, N, K,
     ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, PART: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
+    TURNED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Several rows: each program makes a tile of BM x BN, of PART columns of x if there are several parts."""
+    """Several rows: each program makes a tile of BM x BN, of PART columns of x if there are several parts.
+
+    TURNED: the product is computed as W x^T, so that few rows of x fill a tile of the tensor cores.
+    """
     invite(EARLY)
     m = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -133,17 +105,19 @@ def matrix_kernel(
             line = k0 + tl.arange(0, (BK + LINE - 1) // LINE) * LINE
             fetch(w + tl.minimum(n[:, None], N - 1) * K + tl.minimum(line[None, :], K - 1))
     wait(EARLY)
-    z = tl.zeros((BM, BN), tl.float32)
-    u = tl.zeros((BM, BN), tl.float32)
+    z = tl.zeros((BN, BM) if TURNED else (BM, BN), tl.float32)
+    u = z
     for k0 in range(first, last, BK):
         k = k0 + tl.arange(0, BK)
         at_NK, here_NK = n[:, None] * K + k[None, :], (n[:, None] < N) & (k[None, :] < K)
         v_MK = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
         w_NK = tl.load(w + at_NK, mask=here_NK, other=0.0)
-        z = tl.dot(v_MK, tl.trans(w_NK), z, input_precision="ieee")
+        z = _multiplied(v_MK, w_NK, z, TURNED)
         if GATED:
             w2_NK = tl.load(w2 + at_NK, mask=here_NK, other=0.0)
-            u = tl.dot(v_MK, tl.trans(w2_NK), u, input_precision="ieee")
+            u = _multiplied(v_MK, w2_NK, u, TURNED)
+    if TURNED:
+        z, u = tl.trans(z), tl.trans(u)
     here_MN = (m[:, None] < M) & (n[None, :] < N)
     at_MN = m[:, None].to(tl.int64) * N + n[None, :]
     if BIAS:
@@ -189,55 +163,35 @@ def sum_kernel(
         tl.store(normed + row * N + n, z.to(y.dtype.element_ty), mask=here)
 
 
-@triton.jit
-def norm_kernel(
-    x, gain, shift, y, K, KIND: tl.constexpr, EPS: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr
-):  # fmt: skip
-    begin(EARLY)
-    row = tl.program_id(0)
-    k = tl.arange(0, BK)
-    here = k < K
-    v = tl.load(x + row * K + k, mask=here, other=0.0).to(tl.float32)
-    mean, scale = _row_stats(x, row * K + k, here, K, EPS, KIND)
-    v = (v - mean) * scale * tl.load(gain + k, mask=here, other=0.0).to(tl.float32)
-    if KIND == 1:
-        v += tl.load(shift + k, mask=here, other=0.0).to(tl.float32)
-    tl.store(y + row * K + k, v.to(y.dtype.element_ty), mask=here)
-
-
-def normalize(x_MK: Tensor, norm: Norm) -> Tensor:
-    """norm(x)."""
-    if norm.kind == NONE:
-        return x_MK
-    M, K = x_MK.shape
-    y_MK, width = torch.empty_like(x_MK), triton.next_power_of_2(K)
-    shift = x_MK if norm.shift is None else norm.shift
-    norm_kernel[(M,)](
-        x_MK, norm.gain, shift, y_MK, K, KIND=norm.kind, EPS=norm.eps, BK=width, num_warps=4,
-        **early(x_MK.device),
-    )  # fmt: skip
-    return y_MK
-
-
 def linear(
     x_MK: Tensor,
     weight_NK: Tensor,
     bias_N: Tensor | None = None,
     *,
     norm: Norm = NO_NORM,
+    folded: tuple[Folded, ...] = (),
     activation: str = "",
     gated: tuple[Tensor, Tensor | None] | None = None,
     residual_MN: Tensor | None = None,
     residual_norm: Norm = NO_NORM,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """activation(norm(x) W^T + b) [* (norm(x) V^T + c), if gated by (V, c)] + residual_norm(residual)."""
+    """activation(norm(x) W^T + b) [* (norm(x) V^T + c), if gated by (V, c)] + residual_norm(residual).
+
+    folded: the norm once more, folded into the weights (`folded`), where it could be.
+    """
     (M, K), N = x_MK.shape, weight_NK.shape[0]
+    plain = norm.kind == NONE and x_MK.dtype != torch.float32
+    if M == 1 and (folded or plain) and residual_norm.kind == NONE:
+        return row_linear(
+            x_MK, weight_NK, bias_N, folded=folded if norm.kind else (), act=ACTIVATIONS[activation],
+            gated=gated, residual_1N=residual_MN, dtype=dtype,
+        )  # fmt: skip
     if M > 1:  # a norm is then cheaper done once than by every program that reads it
         x_MK = normalize(x_MK, norm)
         residual_MN = None if residual_MN is None else normalize(residual_MN, residual_norm)
         bare = gated is None and residual_MN is None and dtype in (None, x_MK.dtype)
-        if M > FEW and bare and activation in LIBRARY:
+        if bare and activation in LIBRARY and (M > FEW or few_for_library(M, N, K, activation)):
             return LIBRARY[activation](x_MK, weight_NK, bias_N)
     y_MN = torch.empty(M, N, dtype=dtype or x_MK.dtype, device=x_MK.device)
     other, other_bias = gated or (None, None)
@@ -250,12 +204,13 @@ def linear(
         "RESIDUAL": residual_MN is not None,
     }  # fmt: skip
     if M > 1:
-        BM, BN, BK = tiles(M, N, x_MK.dtype)
+        turned = x_MK.dtype != torch.float32 and M <= FEW and N >= TURNED_FROM
+        BM, BN, BK = turned_tiles(M) if turned else tiles(M, N, x_MK.dtype)
         grid = (triton.cdiv(N, BN), triton.cdiv(M, BM))
         warps = 8 if BM * BN > 4096 else 4
         matrix_kernel[grid](
-            x_MK, *weights, kept, y_MN, M, N, K, **choices, PART=0, BM=BM, BN=BN, BK=BK, num_warps=warps,
-            num_stages=4, **early(x_MK.device),
+            x_MK, *weights, kept, y_MN, M, N, K, **choices, PART=0, TURNED=turned, BM=BM, BN=BN, BK=BK,
+            num_warps=warps, num_stages=3 if gated else 4, **early(x_MK.device),
         )  # fmt: skip
         return y_MN
     norms = [x_MK if t is None else t for t in (norm.gain, norm.shift)]
@@ -279,7 +234,8 @@ def linear_sum(
     and what adds their parts up is the kernel of the norm.
     """
     (M, K), N = x_MK.shape, weight_NK.shape[0]
-    BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
+    turned = x_MK.dtype != torch.float32 and M <= FEW and N >= NARROW_FROM[0] and K >= NARROW_FROM[1]
+    BM, BN, BK, P = (*turned_tiles(M), 4) if turned else shared_tiles(M, N, K, x_MK.dtype)
     if P == 1:
         y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
         return y_MN, normalize(y_MN, norm)
@@ -289,7 +245,7 @@ def linear_sum(
     matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
         x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False,
         RESIDUAL=False,
-        PART=part, BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
+        PART=part, TURNED=turned, BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
     )  # fmt: skip
     y_MN = torch.empty_like(residual_MN)
     normed_MN = y_MN if norm.kind == NONE else torch.empty_like(y_MN)
@@ -315,6 +271,16 @@ def with_gelu(x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
 
 # What the vendor's library does best: its products have room for a bias and these activations.
 LIBRARY: dict[str, Callable[..., Tensor]] = {"": F.linear, "relu": with_relu, "gelu_tanh": with_gelu}
+
+
+def few_for_library(M: int, N: int, K: int, activation: str) -> bool:
+    """Whether the library's product is faster for a few rows: of a large matrix (measured on an H200)."""
+    return M <= 16 and not activation and N * K >= 6_000_000
+
+
+def turned_tiles(M: int) -> tuple[int, int, int]:
+    """Tiles of W x^T in half precision."""
+    return max(16, triton.next_power_of_2(M)), 64, 128
 
 
 def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:
