@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: .venv/installed
 	$(BIN)/heedful demo
@@ -15,6 +15,9 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/installed-dev
+	$(BIN)/python -m sphinx -j auto -W --keep-going -b html docs build/site
 
 bench: .venv/installed-dev
 	$(BIN)/heedful bench

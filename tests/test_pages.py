@@ -68,7 +68,7 @@ def every_setting() -> set[str]:
     return found | set(read) | {"model.architecture"}
 
 
-@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name_of)
 def test_every_setting_that_a_page_names_exists(page):
     assert pages.named_settings(page) - every_setting() == set()
 

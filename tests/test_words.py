@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONGEST = 32  # words of a sentence: the aim is 25, and a list of things may be longer
 PRIVATE = {
     r"by lot": "at random",
@@ -37,7 +37,7 @@ def sentences(page: Path) -> list[str]:
     return [s for text in plain for s in re.split(r"(?<=[.!?:;])\s+", text)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_has_no_private_words(page):
     found = {
         match[0]: better
@@ -47,7 +47,7 @@ def test_a_page_has_no_private_words(page):
     assert found == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_has_short_sentences_that_do_not_begin_with_of(page):
     said = sentences(page)
     assert [s for s in said if len(re.findall(r"[\w'%-]+", s)) > LONGEST] == []

@@ -1,4 +1,4 @@
-"""Write docs/claims.md and its figures from the reports of `heedful lab all --standard`.
+"""Write docs/explain/claims.md and its figures from the reports of `heedful lab all --standard`.
 
     python tools/claims_page.py             from runs/lab
     python tools/claims_page.py FOLDER      from another --run folder
@@ -18,7 +18,7 @@ from typing import Any
 
 from heedful.lab.claim import claim_files
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "explain"
 FIGURES = "claims"  # a folder beside the page
 START = """# Claims
 
@@ -95,7 +95,7 @@ def part_row(part: dict[str, Any]) -> str:
 
 
 def short(rule: str) -> str:
-    """A rule without its method, which docs/lab.md says for each kind of rule."""
+    """A rule without its method, which docs/explain/lab.md says for each kind of rule."""
     if found := re.match(r"(.*): most seeds of .* reach ([\d.]+)\. ", rule):
         return f"a seed counts if its {found[1]} reaches {found[2]}"
     if rule.startswith("For every seed, "):

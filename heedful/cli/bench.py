@@ -36,7 +36,7 @@ class BenchOptions:
 
     peer: Annotated[tuple[str, ...], arg("NAME=PATH", "none"), Repeated] = ()
     """nanogpt or gpt-fast and the folder of a checkout, or any name and a Python file that defines a peer
-    (docs/benchmarking.md); its code is run. May be given several times."""
+    (docs/explain/benchmarking.md); its code is run. May be given several times."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one. fp32 on a CPU, bf16 on a GPU."""

@@ -115,7 +115,7 @@ class LookOptions:
     edit: Annotated[tuple[str, ...], arg("EDIT", "none"), Repeated] = ()
     """Change the model while it reads the text; may be given several times. zero:cross.3.2 sets the output of
     a head to 0, mean:cross.3.2 to its mean over held-out texts; uniform:, scale:, force:, patch:, drop:,
-    mask: and positions:none are in docs/inside.md. A patch names the file of a trace that --save wrote."""
+    mask: and positions:none are in docs/howto/inside.md. A patch names a file that --save wrote."""
 
     beside: Annotated[str | None, arg("RUN", "none")] = None
     """Another model, to compare this one with: CKA between their layers over held-out texts, and the

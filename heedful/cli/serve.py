@@ -5,7 +5,7 @@ is the one that its request would get alone. The service listens on this machine
 others and needs --key-file. Ctrl-C lets running requests finish, and stops it.
 
 OpenAI's clients take the address with /v1 as their base URL. /health, /ready and /metrics are for monitoring,
-and /openapi.json describes every endpoint. docs/serve.md has examples and the table of limits.
+and /openapi.json describes every endpoint. docs/howto/serve.md has examples and the table of limits.
 
 Examples: heedful serve runs/demo; heedful serve ./gpt2 runs/lm --port 9000;
 heedful serve runs/demo --languages en:fr; heedful serve ./smollm2 --host 0.0.0.0 --key-file key.txt
@@ -71,7 +71,7 @@ class ServeOptions:
     """A web site whose pages may call this service, such as https://chat.example. May be repeated."""
 
     limit: Annotated[tuple[str, ...], arg("NAME=VALUE", "none"), Repeated] = ()
-    """A limit of the service, such as queue_seconds=5; docs/serve.md lists them. May be repeated."""
+    """A limit of the service, such as queue_seconds=5; docs/howto/serve.md lists them. May be repeated."""
 
 
 HERE = ("127.0.0.1", "::1", "localhost")  # addresses that only this machine reaches
@@ -106,7 +106,7 @@ def serve(given: ServeOptions) -> int:
     line = first_line(given, [model.name for model in models], socket.getsockname()[1])
     print(line, flush=True)
     if sys.stderr.isatty():
-        print(f"OpenAI's clients use {line.split()[0]}/v1; docs/serve.md has examples", file=sys.stderr)
+        print(f"OpenAI's clients use {line.split()[0]}/v1; docs/howto/serve.md has examples", file=sys.stderr)
     return run(serving, given.host, socket)
 
 

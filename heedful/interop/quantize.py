@@ -1,7 +1,7 @@
 """Quantized weights, through torchao: the matrices of all blocks and of an untied output layer.
 
 Only weights are rounded, to 8 bits each with one scale per row. They are dequantized on the fly, so products
-are computed as before, on every device. There are no 4 bits: docs/exchange.md says why.
+are computed as before, on every device. There are no 4 bits: docs/howto/exchange.md says why.
 """
 
 from __future__ import annotations

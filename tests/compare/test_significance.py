@@ -138,7 +138,7 @@ def test_a_variant_that_varies_far_more_is_judged_by_its_own_spread():
     assert noise.uneven_variants(named(figures[2:4])) == set()
 
 
-# How often it is right: the false alarms and the power that docs/comparing.md states
+# How often it is right: the false alarms and the power that docs/explain/comparing.md states
 
 
 def simulated(rng, rounds, variants, seeds, shared=3.0):

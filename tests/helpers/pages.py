@@ -7,6 +7,7 @@ A fenced block of a page says by its word what happens to the commands in it:
 ```          lines that call heedful are not run; their options and settings must exist
 ```python    what it imports from heedful must exist; it is run if it is whole and loads stored runs only,
              and compared if it has ">>>"
+```{...}     a directive of the site: its build runs the cells, and checks the rest
 
 Figures may differ from machine to machine, so only their form is compared; "..." stands for lines left out.
 """
@@ -32,8 +33,8 @@ from heedful.use.model import Model
 
 ROOT = Path(__file__).parents[2]
 STORED = Path(__file__).parent / "stored_runs"  # the runs that the pages use
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN, SHOWN = ("sh", "console"), "console"
 
 
@@ -47,7 +48,12 @@ class Block:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{name_of(self.page)}:{self.line}"
+
+
+def name_of(page: Path) -> str:
+    """A page's path in the repository."""
+    return str(page.relative_to(ROOT))
 
 
 @dataclass(frozen=True)

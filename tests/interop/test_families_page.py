@@ -7,7 +7,7 @@ from pathlib import Path
 from heedful.cli.main import main
 from heedful.models import model_types
 
-PAGE = Path(__file__).parents[2] / "docs" / "exchange.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "exchange.md"
 
 
 def test_the_page_lists_every_model_type_that_is_read():

@@ -1,4 +1,4 @@
-"""docs/claims.md has every claim with its verdict and figure, as tools/claims_page.py wrote them."""
+"""The page of claims has each with its verdict and figure, as tools/claims_page.py wrote them."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from heedful.lab.claim import find_claim
 from heedful.lab.contents import claim_files, claim_texts, last_report
 from heedful.lab.rules import VERDICTS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "explain"
 PAGE = (DOCS / "claims.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## [a-z] (\w+): (\w+)$", PAGE, re.MULTILINE))
 

@@ -52,7 +52,7 @@ def test_every_limit_is_described_and_within_its_own_range():
 
 
 def test_the_page_lists_every_limit_with_its_default():
-    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
     for one in fields(Limits):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{one.name}` |")]
         assert f"| {one.default:,} |" in row

@@ -1,4 +1,4 @@
-"""docs/serve.md tells the truth: its requests are sent to a service, and its metrics are all there are."""
+"""The page on serving tells the truth: its requests are sent to a service, its metrics are all there are."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from helpers import pages
 
 from heedful.service.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
-PAGE = pages.ROOT / "docs" / "serve.md"
+PAGE = pages.ROOT / "docs" / "howto" / "serve.md"
 BLOCKS = [block for block in pages.blocks() if block.page == PAGE]
 REQUESTS = [(one, after) for one, after in pairwise(BLOCKS) if one.word == "shell"]
 VARYING = {"id", "created"}

@@ -256,7 +256,7 @@ def test_vectors_are_cut_where_they_are_made_for_it():
 
 
 def test_the_requests_of_the_page_are_answered_as_its_table_says(service, tmp_path):
-    page = (pages.ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    page = (pages.ROOT / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
     lists = dict(re.findall(r"^\| `/v1/(\w+)` \| .* \| `(\w+)` \|$", page, re.MULTILINE))
     lines = [line for line in page.splitlines() if line.startswith("curl $URL")]
     assert list(lists) == [one.do for one in (*WRITING, *OTHERS)] and len(lines) == len(lists)

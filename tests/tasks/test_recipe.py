@@ -50,7 +50,7 @@ def test_the_demo_is_as_it_was_measured():
 
 
 def test_the_documentation_has_the_sizes_as_they_are():
-    text = (PACKAGE.parent / "docs" / "training.md").read_text()
+    text = (PACKAGE.parent / "docs" / "howto" / "training.md").read_text()
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
     assert {size: [int(n) for n in numbers] for size, *numbers in rows} == {
         size: [settings[name] for name in ("layers", "width", "heads", "ffn_width")]
