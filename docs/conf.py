@@ -21,10 +21,12 @@ extensions = [
     "sphinx-mathjax-offline",
     "stored_runs",
     "descriptions",
+    "reference",
     "repository",
 ]
 exclude_patterns = ["_ext", "_static"]
-nitpicky = True
+smartquotes = False  # options begin with two hyphens
+highlight_language = "text"  # of a fence without a word
 suppress_warnings = ["config.cache"]  # settings of furo that are functions are not kept between builds
 
 # Pages are Markdown. Links to headings use GitHub's anchors, so that they work there too.

@@ -21,8 +21,10 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST].rpartition(" ")[0].rstrip(",;:") + " …"
 
 
-def describe(app: Sphinx, name: str, template: str, context: dict[str, Any], page: nodes.document) -> None:
-    if page and (text := first_paragraph(page)):
+def describe(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], page: nodes.document | None
+) -> None:
+    if text := first_paragraph(page) if page else context.get("told", ""):
         context["metatags"] = context.get("metatags", "") + (
             f'\n<meta name="description" content="{escape(shortened(text))}">'
         )

@@ -1,37 +1,111 @@
-"""Links to files of the repository that the site shows as pages of its own, such as CONTRIBUTING.md."""
+"""Files of the repository on the site: those that are pages of their own, and source files as listings.
 
+A link to CONTRIBUTING.md leads to the page that includes it. A file in backticks leads to its listing:
+`heedful/parts/masks.py`, or with a name to its line there, `heedful/parts/masks.py::Causal`.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from docutils import nodes
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+ROOT = Path(__file__).parents[2]
 PAGES = {  # a file outside docs/, and the page that includes it
     "README.md": "index",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contribute",
     "benchmarks/RESULTS.md": "results",
 }
+SOURCE = re.compile(r"((?:heedful|tests|benchmarks|tools)/[\w/.-]+\.py)(?:::([\w.]+))?")
+LISTINGS = "source"  # the folder of listings on the site
 
 
 class LinksToRepository(SphinxPostTransform):
-    """Point them at the pages, before MyST looks for the files."""
+    """Links to included files become links to their pages, before MyST looks for the files."""
 
     default_priority = 5
 
     def run(self, **kwargs: object) -> None:
-        docs = Path(self.app.srcdir)
-        here = (docs / self.env.docname).parent
+        here = (ROOT / "docs" / self.env.docname).parent
         for link in self.document.findall(pending_xref):
             if link.get("reftype") != "myst":
                 continue
             target = link["reftarget"]
             for file, page in PAGES.items():
-                if target == file or (here / f"{target}.md").resolve() == docs.parent / file:
+                if target == file or (here / f"{target}.md").resolve() == ROOT / file:
                     link["refdomain"], link["reftarget"] = "doc", page
                     link.attributes.setdefault("reftargetid", None)
 
 
+class LinksToSources(SphinxTransform):
+    """Names of source files become links to their listings."""
+
+    default_priority = 800
+
+    def apply(self, **kwargs: object) -> None:
+        up = "../" * self.env.docname.count("/")
+        for word in list(self.document.findall(nodes.literal)):
+            found = SOURCE.fullmatch(word.astext())
+            if not found or not (ROOT / found[1]).is_file() or isinstance(word.parent, nodes.reference):
+                continue
+            line = line_of(found[1], found[2]) if found[2] else 0
+            address = f"{up}{LISTINGS}/{found[1]}.html" + (f"#line-{line}" if line else "")
+            link = nodes.reference("", "", refuri=address, internal=True)
+            word.replace_self(link)
+            link += word
+            self.env.metadata[self.env.docname].setdefault("sources", set()).add(found[1])
+
+
+@cache
+def lines(file: str) -> dict[str, int]:
+    """{name: its line} of a file: functions, classes, "Class.method", and names that are assigned."""
+    found: dict[str, int] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+                found[prefix + node.name] = node.lineno
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            found.update({prefix + one.id: node.lineno for one in targets if isinstance(one, ast.Name)})
+
+    visit(ast.parse((ROOT / file).read_text(encoding="utf-8")).body, "")
+    return found
+
+
+def line_of(file: str, name: str) -> int:
+    """The line of a name; a name that is not there stops the build."""
+    if name not in lines(file):
+        raise ValueError(f"{file} has no {name}")
+    return lines(file)[name]
+
+
+def listings(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """A page for each source file that the site names."""
+    named = {file for data in app.env.metadata.values() for file in data.get("sources", ())}
+    shape = HtmlFormatter(linenos="inline", lineanchors="line", anchorlinenos=True)
+    for file in sorted(named):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        body = f"<h1>{file}</h1>{highlight(text, PythonLexer(), shape)}"
+        told = ast.get_docstring(ast.parse(text)) or f"The source of {file}."
+        context = {"title": file, "body": body, "told": told.partition("\n")[0]}
+        yield f"{LISTINGS}/{file}", context, "page.html"
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_post_transform(LinksToRepository)
+    app.add_transform(LinksToSources)
+    app.connect("html-collect-pages", listings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

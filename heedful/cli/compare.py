@@ -45,6 +45,7 @@ from ..tasks import find_task
 from ..tasks.evaluation import SHOWN, format_score
 from ..tasks.recipe import parse_settings
 from ..train.device import find_device
+from .shared.exit_codes import INTERRUPTED_AND_SAVED
 from .shared.options import DataOptions, Positional, Repeated, arg
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class CompareOptions(DataOptions):
 def compare(given: CompareOptions) -> int:
     """Train what is not trained yet, then report."""
     from ..compare.trials import open_comparison, run_all
-    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress
+    from .shared.training import TrainingProgress
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("compare is for one process: give the command without torchrun")
@@ -172,7 +173,7 @@ OF_ALIGNMENT = ("what", "steps", "seeds", "run", "resume", "device", "json")
 def compare_alignment(given: CompareOptions) -> int:
     """Train every stage with every seed, judge the models, and report."""
     from ..lab.alignment import judged, report, stages
-    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress
+    from .shared.training import TrainingProgress
 
     for option in fields(given):
         if option.name not in OF_ALIGNMENT and getattr(given, option.name) != option.default:

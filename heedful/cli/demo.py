@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import program
+from .shared.exit_codes import INTERRUPTED_AND_SAVED
 from .shared.options import arg
 from .shared.terminal import drawable
 
@@ -56,7 +57,7 @@ def demo(given: DemoOptions) -> int:
 
     from ..runs import trainer
     from ..tasks.recipe import make
-    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, free_name, remark_on
+    from .shared.training import TrainingProgress, free_name, remark_on
 
     settings = DEMO | {"train.seed": given.seed}
     if given.steps is not None:

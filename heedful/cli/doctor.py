@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ..errors import BadInput
 from ..files import one_line
 from ..interop.run_folder import is_run, refuse_stage
+from .shared.exit_codes import DID_NOT_HOLD
 from .shared.options import Positional, arg
 
 if TYPE_CHECKING:
     from ..inside.doctor import Finding
-
-
-DID_NOT_HOLD = 3  # the exit code
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from ..files import one_line, present
 from ..lab.contents import claim_files, claim_texts, last_report
 from ..models import nearest
 from .shared.arguments import quoted
+from .shared.exit_codes import DID_NOT_HOLD
 from .shared.options import Positional, arg
 from .shared.terminal import say, track
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ..lab.report import ClaimReport
     from ..use.model import Model
 
-UNEXPECTED = 3  # the exit code
 WORDS = ("list", "run", "all")  # what may stand first; anything else is a claim
 RECORDS = "runs/lab"
 SHORT = 0.2  # minutes: a second process would only just have started
@@ -109,7 +109,7 @@ def lab(given: LabOptions) -> int | None:
     unexpected = [report.claim.name for report in reports if report.surprises]
     if unexpected:
         say(f"not as expected: {', '.join(unexpected)}")
-    return UNEXPECTED if unexpected else None
+    return DID_NOT_HOLD if unexpected else None
 
 
 def with_run(given: LabOptions) -> LabOptions:

@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -21,10 +22,18 @@ from ..errors import BadInput, DiskFull, NoCheckpoint, NotFinite, said_once
 from ..files import one_line
 from ..models import nearest
 from .shared.commands import COMMANDS, function_of
+from .shared.exit_codes import (
+    BAD_INPUT,
+    CLOSED_PIPE,
+    DISK_FULL,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    MEANINGS,
+    NO_CHECKPOINT,
+    NOT_FINITE,
+)
 
-# Exit codes: what a script can rely on.
-DONE, FAILED, BAD_INPUT, NOT_FINITE, NO_CHECKPOINT, DISK_FULL = range(6)
-INTERRUPTED, CLOSED_PIPE = 130, 141
 OWN_CODES = {NotFinite: NOT_FINITE, NoCheckpoint: NO_CHECKPOINT, DiskFull: DISK_FULL}
 
 
@@ -43,10 +52,13 @@ options:
               print a script that completes commands, options and files: for bash,
               add `source <(heedful --print-completion bash)` to ~/.bashrc
 
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage or input,
-3 a check failed or a value was not finite, 4 no complete checkpoint, 5 disk full, \
-75 interrupted and saved,
-130 interrupted, 141 the reader of stdout is gone. HEEDFUL_DEBUG=1 shows the traceback of an error."""
+{{endings}}"""
+COLUMNS = 100  # of this text
+ENDINGS = (
+    "Results go to stdout, everything else to stderr. Exit codes: "
+    + ", ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
+    + ". HEEDFUL_DEBUG=1 shows the traceback of an error."
+)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -132,7 +144,7 @@ def overview() -> str:
     """The help of heedful itself: each command with the first line of its own help."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
-    return HELP.format(commands="\n".join(lines))
+    return HELP.format(commands="\n".join(lines), endings=textwrap.fill(ENDINGS, COLUMNS))
 
 
 # Endings.

@@ -35,6 +35,7 @@ from ..interop.run_folder import RECIPE, STAGES
 from ..tasks import STAGED, find_task
 from ..tasks.evaluation import format_score
 from ..train.device import find_device
+from .shared.exit_codes import FAILED, INTERRUPTED_AND_SAVED, NOT_FINITE
 from .shared.options import DataOptions, Positional, Repeated, arg
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ..train.processes import World
 
 
-FAILED, NOT_FINITE = 1, 3  # exit codes
 SHOWN_RATES = 5  # one in so many that were tried
 
 
@@ -113,7 +113,7 @@ def train(given: TrainOptions) -> int:
     from ..runs.setup import SilentReporter
     from ..runs.track import refuse_missing
     from ..train.processes import Lost, connected, join_world, leave_world, own_device
-    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, remark_on
+    from .shared.training import TrainingProgress, remark_on
 
     with said_once():
         refuse_in_vain(given)
@@ -291,7 +291,7 @@ def in_stages(given: TrainOptions) -> bool:
 def train_stages(given: TrainOptions, device: torch.device) -> int:
     """All stages of text-to-image, one after the other, in one folder."""
     from ..runs import stages
-    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, free_name
+    from .shared.training import TrainingProgress, free_name
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("the stages of text-to-image are trained in one process: try it without torchrun")

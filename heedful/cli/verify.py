@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ..files import one_line
-from .shared.exchange import DID_NOT_HOLD, StageProgress, headline
+from .shared.exchange import StageProgress, headline
+from .shared.exit_codes import DID_NOT_HOLD
 from .shared.options import Positional, arg
 
 

@@ -43,6 +43,7 @@ class Service:
     at_once: bool = False  # models are loaded at the start, not at their first request
     locked: bool = False  # a key is needed
     running: int = 0  # requests that are being answered
+    described: dict[str, Any] = field(default_factory=dict)  # in OpenAPI 3.1
     closing: bool = False
     closed: bool = False
 
@@ -256,7 +257,7 @@ def make_app(
 
     async def description(service: Service, request: Request) -> Response:
         """This description, in OpenAPI 3.1."""
-        return JSONResponse(described)
+        return JSONResponse(service.described)
 
     signs = [
         route("/health", health, service, "GET"),
@@ -265,7 +266,7 @@ def make_app(
         route("/openapi.json", description, service, "GET"),
     ]
     service.locked = bool(access.key)
-    described = describe([*signs, *routes], service.limits, service.locked)
+    service.described = describe([*signs, *routes], service.limits, service.locked)
     handlers = {HTTPException: no_route}
     every = [*routes, *signs]  # those that are called most come first: they are looked at in turn
     inner = Starlette(routes=every, lifespan=service.lifespan, exception_handlers=handlers)

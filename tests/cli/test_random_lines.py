@@ -8,7 +8,6 @@ shown as it would be typed in that folder.
 import io
 import os
 import random
-import re
 import shlex
 import shutil
 import sys
@@ -30,9 +29,10 @@ from torch import nn
 from heedful.certify import certificate, compare, verify
 from heedful.cli import bench, lab
 from heedful.cli.completion import names_file
-from heedful.cli.main import HELP, main
+from heedful.cli.main import main
 from heedful.cli.shared import arguments
 from heedful.cli.shared.commands import COMMANDS, options_of
+from heedful.cli.shared.exit_codes import MEANINGS
 from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
 from heedful.runs import training
@@ -260,7 +260,7 @@ def in_bytes(word):
 
 # How it must end
 
-EXPLAINED = {int(code) for code in re.findall(r"(\d+) [a-z]", HELP.partition("Exit codes:")[2])}
+EXPLAINED = {*MEANINGS}
 ENDINGS = {
     0: COMMANDS,
     2: COMMANDS,

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...errors import BadInput
 from ...files import flush, naming, one_line, present
+from .exit_codes import DID_NOT_HOLD
 
 if TYPE_CHECKING:
     from ...certify.certificate import Certificate
     from ...interop.loaded import Loaded
 
-DID_NOT_HOLD = 3  # the exit code
 PARITY = "parity.json"
 PATIENCE = 3.0  # seconds without a word
 PACE, LINES = 0.5, 10.0  # seconds between two words on a terminal, and elsewhere

@@ -174,21 +174,29 @@ def describe(recipe: Recipe) -> str:
 
 
 def settings_table(recipe: Recipe) -> str:
-    """Every setting that applies, by part: name, default, meaning. Those with an option stand above."""
+    """Every setting that applies, by part. Those with an option stand above."""
+    above = {*SETTING_OF.values(), *(f"data.{name}" for name in DATA)}
+    parts = {
+        part: {key: row for key, row in rows.items() if key not in above}
+        for part, rows in setting_rows(recipe).items()
+    }
+    left = max(len(key) for rows in parts.values() for key in rows)
+    middle = min(MOST_VALUE, max(len(value) for rows in parts.values() for value, _ in rows.values()))
+    return "\n\n".join(three_columns(rows, left, middle) for rows in parts.values() if rows)
+
+
+def setting_rows(recipe: Recipe) -> dict[str, dict[str, tuple[str, str]]]:
+    """{part: {"part.name": (default, meaning)}} of every setting that applies to a recipe."""
     from ...tasks.recipe import PARTS, known_settings, to_json
 
     task, values = find_task(recipe.task), to_json(recipe)
     why, known = chosen_by(task, recipe), known_settings(task, recipe.model.architecture)
-    above = {*SETTING_OF.values(), *(f"data.{name}" for name in DATA)}
     parts: dict[str, dict[str, tuple[str, str]]] = {part: {} for part in PARTS}
     for key, setting in known.items():
         part, _, name = key.partition(".")
-        if key not in above:
-            default = "auto" if key in why else shown_value(values[part].get(name))
-            parts[part][key] = default, explained(setting, why.get(key, ""))
-    left = max(len(key) for key in known if key not in above)
-    middle = min(MOST_VALUE, max(len(value) for rows in parts.values() for value, _ in rows.values()))
-    return "\n\n".join(three_columns(rows, left, middle) for rows in parts.values() if rows)
+        default = "auto" if key in why else shown_value(values[part].get(name))
+        parts[part][key] = default, explained(setting, why.get(key, ""))
+    return parts
 
 
 def chosen_by(task: Any, recipe: Recipe) -> dict[str, str]:

@@ -10,7 +10,6 @@ from typing import Any, Self
 from ...runs.plan import format_seconds
 from ...train.loop import Progress
 
-INTERRUPTED_AND_SAVED = 75  # the exit code
 QUIET = 10.0  # seconds between lines where there is no terminal
 
 
