@@ -32,6 +32,7 @@ FOLDERS = [
     "interop",
     "tasks",
     "inside",
+    "planner",
     "runs",
     "use",
     "certify",

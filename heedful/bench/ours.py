@@ -31,6 +31,9 @@ from ..models.transformer import TransformerConfig
 from ..parts.layers import FeedForward
 from ..parts.masks import Mask, causal, strided, window
 from ..parts.multihead import MultiHeadAttention
+from ..planner.machines import Gpu, find_gpu, gpus
+from ..planner.rates import Rates
+from ..planner.training_step import compute_time
 from ..tasks import lm, translate
 from ..train.loop import LoopSettings, train
 from ..train.loss import Loss
@@ -251,7 +254,20 @@ def predict(work: Work, place: Place) -> dict[str, Any]:
         return {"parameters": count_parameters(model)}
     found = costs_of(model, work, place.precision)
     memory = found.memory["training"]
-    return {"parameters": found.parameters, "flops": 3 * found.whole.flops, "memory": memory}
+    told = {"parameters": found.parameters, "flops": 3 * found.whole.flops, "memory": memory}
+    gpu = gpu_called(torch.cuda.get_device_name() if place.device == "cuda" else None)
+    return told if gpu is None else told | {"seconds": seconds_of(model, work, gpu, compiled=False)}
+
+
+def seconds_of(model: Any, work: TrainGPT2 | TrainTransformer, gpu: Gpu, compiled: bool) -> float:
+    """The seconds that the planner predicts of a training step on one GPU."""
+    return compute_time(Rates(gpu), model, costs_of(model, work, "bf16"), compiled=compiled).step()
+
+
+def gpu_called(name: str | None) -> Gpu | None:
+    """The GPU of the planner's table that calls itself so, such as "NVIDIA H200"."""
+    known = [key for key in gpus() if key.upper() in (name or "").upper().replace("-", " ").split()]
+    return find_gpu(known[0]) if known else None
 
 
 def costs_of(model: Any, work: TrainGPT2 | TrainTransformer, precision: str) -> Costs:

@@ -1,7 +1,8 @@
-"""Prediction: whether the costs that `heedful info` predicts are those that are measured.
+"""Prediction: whether the costs that `heedful info` and `heedful plan` predict are those that are measured.
 
-The time predicted is the FLOPs of a step over the matrix-product rate of this machine and the share of it
-that training is said to reach; the memory is that of weights, gradients, optimizer and activations.
+On a GPU that `heedful plan` knows, the time is predicted as it does. Elsewhere, or with --utilization, it is
+the FLOPs of a step over the matrix-product rate of this machine and the share of it that training is said to
+reach. The memory is that of weights, gradients, optimizer and activations.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def prediction(args: Any, host: Host) -> int:
     """A line for each work: predicted, measured, and by how much it was wrong."""
     if args.only or args.peer:
         raise BadInput("costs measures heedful alone: leave out --only and --peer")
-    share = args.utilization or UTILIZATION[host.device]
+    share = args.utilization
     works = works_of(args, host.device)
     host.introduce(args)
     records: list[dict[str, Any]] = []
@@ -49,14 +50,20 @@ def prediction(args: Any, host: Host) -> int:
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:
-        print(
-            f"\npredicted at {percent(share)} of the peak matrix-product rate\n\n{prediction_table(records)}"
-        )
+        print(f"\n{how_predicted(records)}\n\n{prediction_table(records)}")
     return 0 if all(r["failed"] is None for r in records) else 1
 
 
-def one(work: Work, host: Host, share: float) -> dict[str, Any]:
-    """What was predicted of a work and what was measured."""
+def how_predicted(records: list[dict[str, Any]]) -> str:
+    """Where the times come from."""
+    shares = {r["utilization_predicted"] for r in records if not r["failed"]}
+    if shares == {None}:
+        return "predicted as by heedful plan"
+    return f"predicted at {' or '.join(map(percent, shares))} of the peak matrix-product rate"
+
+
+def one(work: Work, host: Host, share: float | None) -> dict[str, Any]:
+    """What was predicted of a work and what was measured; share: of the matrix-product rate."""
     predicted = host.worker.ask("predict", work=as_json(work), place=asdict(host.place))
     worker = host.start(host.place.threads)
     try:
@@ -66,7 +73,9 @@ def one(work: Work, host: Host, share: float) -> dict[str, Any]:
     finally:
         worker.close()
     seconds = found.seconds
-    expected = predicted["flops"] / host.ceilings["flops"] / share
+    if share is None and "seconds" not in predicted:
+        share = UTILIZATION[host.device]
+    expected = predicted["seconds"] if share is None else predicted["flops"] / host.ceilings["flops"] / share
     return {
         "sizes": as_json(work),
         "utilization_predicted": share,

@@ -58,8 +58,8 @@ class BenchOptions:
     """For scaling, what grows: tokens per row (with full, window and strided attention), rows, or the
     model."""
 
-    utilization: Annotated[float | None, arg("FLOAT", "CPU 0.6, GPU 0.5")] = None
-    """For costs, the assumed share of the peak matrix-product rate."""
+    utilization: Annotated[float | None, arg("FLOAT", "CPU 0.6; GPU as heedful plan")] = None
+    """For costs, predict the time by this share of the peak matrix-product rate."""
 
     small: bool = False
     """Use tiny sizes, only to check that everything works; the times mean nothing."""

@@ -3,7 +3,8 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from ...parts.positions.base import Position
 from ...parts.view import View
 from .before import STACKS
 from .counted import count, vectors
+from .operations import AttentionProducts, MatrixProduct, Operations, VectorPass
 from .part import FULL, Part, alike, count_idle, product, whole
 from .positions import counted_scores, score_position
 from .tally import Tally, activation_rule, rule_for
@@ -62,8 +64,19 @@ def attention(tally: Tally, layer: MultiHeadAttention, T: int, S: int) -> Part:
         products, pairs = pairs + extra, pairs + of_pairs
     part = whole("attention", projections, kept=tally.number * numbers + kept)
     groups = f", {G} for keys" if G != H else ""
-    part = replace(part, detail=f"{H} heads{groups}, {K} wide", parts=())
+    *taken, given = [run for run in part.operations if isinstance(run, MatrixProduct)]
+    normed = [run for run in part.operations if not isinstance(run, MatrixProduct)]
+    runs = (*joined(taken), *normed, AttentionProducts(B * H, T, S, (K + V) // 2), given)
+    part = replace(part, detail=f"{H} heads{groups}, {K} wide", parts=(), operations=runs)
     return multiplied(part, products, pairs, formula)
+
+
+def joined(products: Sequence[MatrixProduct]) -> Operations:
+    """Products of the same vectors as one, as they are trained: queries, keys and values."""
+    outer = Counter[tuple[int, int]]()
+    for run in products:
+        outer[run.rows, run.inner] += run.outer
+    return tuple(MatrixProduct(*sizes, wide) for sizes, wide in outer.items())
 
 
 def multiplied(part: Part, products: int, pairs: int, formula: str) -> Part:
@@ -94,7 +107,8 @@ def compressed(tally: Tally, layer: CompressedAttention, T: int, S: int) -> Part
     part = whole("attention", linears, kept=tally.number * numbers + FULL * B * H * T)
     detail = f"{H} heads, {K} wide, compressed {RATE} to 1"
     pairs, formula = 2 * B * H * T * S * (K + V), f"{product(2, B, H, T, S)} × ({K} + {V})"
-    return multiplied(replace(part, detail=detail, parts=()), pairs, pairs, formula)
+    runs = (*part.operations, AttentionProducts(B * H, T, S, (K + V) // 2, of_source=True))
+    return multiplied(replace(part, detail=detail, parts=(), operations=runs), pairs, pairs, formula)
 
 
 def running_sums(tally: Tally, layer: KernelAttention, T: int, S: int) -> Part:
@@ -128,7 +142,8 @@ def feed_forward_rows(tally: Tally, layer: FeedForward | GatedFeedForward, rows:
     kept = tally.number * rows * (width + copies * hidden) + tally.dropout(layer.dropout, rows * hidden)
     part = whole("feed-forward", linears, kept=kept)
     detail = f"{width:,} to {hidden:,}, {'gated ' if gated else ''}{name}"
-    return replace(part, detail=detail, parts=())
+    middle = VectorPass("gated activation" if gated else "activation", rows, hidden)
+    return replace(part, detail=detail, parts=(), operations=(*part.operations, middle))
 
 
 def experts(tally: Tally, layer: Experts, T: int, S: int) -> Part:
@@ -207,6 +222,8 @@ def block_cost(tally: Tally, block: Any, T: int, S: int, width: int) -> Part:
             parts.append(replace(part, name=name))
             continue
         part = layer_cost(tally, residual.layer, T, S if name == "cross-attention" else T, width)
+        if name == "cross-attention":
+            part = replace(part, operations=tuple(map(reads_source, part.operations)))
         norms.append(tally.norm(residual.norm, tally.batch * T, width))
         dropout = tally.dropout(residual.dropout, tally.batch * T * width)
         parts.append(replace(part, name=name, kept=part.kept + dropout))
@@ -214,6 +231,11 @@ def block_cost(tally: Tally, block: Any, T: int, S: int, width: int) -> Part:
         parts.append(neighbors(tally, block, T))
         norms.append(tally.norm(block.norm, tally.batch * T, width))
     return whole("block", [*parts, replace(whole("norms", norms), parts=())])
+
+
+def reads_source(run: Any) -> Any:
+    """An operation of a layer that reads a source."""
+    return replace(run, of_source=True) if isinstance(run, AttentionProducts) else run
 
 
 def neighbors(tally: Tally, block: ConvolvedBlock, T: int) -> Part:

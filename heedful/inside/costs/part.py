@@ -10,6 +10,7 @@ from itertools import groupby
 from torch import nn
 
 from ...parts.experts import Experts
+from .operations import Operations
 
 FULL = 4  # bytes of a number that stays in fp32 whatever the precision
 
@@ -28,6 +29,7 @@ class Part:
     idle: int = 0  # parameters that are not used for a token
     pairs: int = 0  # of the FLOPs, those between queries and keys, which grow with length times length
     formula: str = ""  # the FLOPs as arithmetic; "" where torch counted them, or where there are none
+    operations: Operations = ()  # what a forward pass asks of a device, as far as rules know it
 
 
 def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:
@@ -43,6 +45,7 @@ def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> 
         idle=sum(part.idle for part in there),
         pairs=sum(part.pairs for part in there),
         formula=added(there),
+        operations=tuple(operation for part in there for operation in part.operations),
     )
 
 
@@ -83,6 +86,7 @@ def times(part: Part, count: int, name: str | None = None) -> Part:
         count * part.idle,
         count * part.pairs,
         several(count, part.formula),
+        count * part.operations,
     )
 
 

@@ -3,6 +3,7 @@ parts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from ...parts.layers import ACTIVATIONS, LayerNorm, RMSNorm
 from .counted import count, vectors
+from .operations import MatrixProduct, VectorPass
 from .part import FULL, Part, product, whole
 
 # What an activation keeps: tensors beside its result, and whether it keeps its result.
@@ -54,8 +56,9 @@ class Tally:
         """Parameters and FLOPs only: the caller counts the input, once for all layers that share it."""
         self.multiplied[id(layer.weight)] = layer.weight.numel()
         detail = f"{layer.in_features:,} to {layer.out_features:,}"
-        flops, formula = 2 * rows * layer.weight.numel(), product(2, rows, *layer.weight.shape)
-        return Part(name, detail, self.weights(layer.parameters()), flops, formula=formula)
+        formula, runs = product(2, rows, *layer.weight.shape), product_of(rows, *layer.weight.shape)
+        weights = self.weights(layer.parameters())
+        return Part(name, detail, weights, runs.flops, formula=formula, operations=(runs,))
 
     def dense(self, name: str, layer: Any, rows: int) -> Part:
         """A linear layer with its input in fp32, however its weights are stored."""
@@ -65,14 +68,17 @@ class Tally:
         )
         kept = FULL * rows * layer.in_features
         formula = product(2, rows, layer.in_features, layer.out_features)
-        return Part(name, detail, self.weights(layer.parameters()), 2 * rows * sizes, kept, formula=formula)
+        runs = (product_of(rows, layer.out_features, layer.in_features),)
+        weights = self.weights(layer.parameters())
+        return Part(name, detail, weights, 2 * rows * sizes, kept, formula=formula, operations=runs)
 
     def tied(self, name: str, table: Tensor, bias: Tensor | None, rows: int) -> Part:
         """A product with the token embedding."""
         self.multiplied[id(table)] = table.numel()
         own = self.weights([] if bias is None else [bias])
-        formula = product(2, rows, *table.shape)
-        return Part(name, "tied to the token embedding", own, 2 * rows * table.numel(), formula=formula)
+        formula, runs = product(2, rows, *table.shape), product_of(rows, *table.shape)
+        told = "tied to the token embedding"
+        return Part(name, told, own, runs.flops, formula=formula, operations=(runs,))
 
     def norm(self, norm: nn.Module, rows: int, width: int) -> Part:
         """A norm keeps its input and, for each row, a mean and a scale (RMSNorm: a scale)."""
@@ -86,13 +92,19 @@ class Tally:
             return Part("norm", kept=self.dropout(norm, rows * width))
         if isinstance(norm, LayerNorm | RMSNorm):
             statistics = 2 if isinstance(norm, LayerNorm) else 1
-            kept = FULL * rows * (width + statistics)
-            return Part("norm", parameters=self.weights(norm.parameters()), kept=kept)
+            kept, weights = FULL * rows * (width + statistics), self.weights(norm.parameters())
+            runs = (VectorPass("norm", rows, width),)
+            return Part("norm", parameters=weights, kept=kept, operations=runs)
         return count(self, "norm", norm, lambda meta: meta(vectors(rows, width)))
 
     def dropout(self, dropout: Any, numbers: int) -> int:
         """Bytes of a dropout mask: one for each number."""
         return numbers if dropout.p > 0 else 0
+
+
+def product_of(rows: int, out_features: int, *in_features: int) -> MatrixProduct:
+    """The product with a weight of this shape; of a convolution, with all places that it sees."""
+    return MatrixProduct(rows, math.prod(in_features), out_features)
 
 
 def activation_rule(function: Any) -> tuple[str, int, bool]:

@@ -1,0 +1,133 @@
+"""The computing of a training step on one GPU: its operations, and the seconds that they take.
+
+Bytes that passes over memory move are counted from the kernels that heedful trains with, in bf16.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import BadInput
+from ..inside.costs import Costs, costs
+from ..inside.costs.operations import AttentionProducts, MatrixProduct, Operations, VectorPass
+from ..models.base.shells import Decoder, EncoderDecoder
+from ..parts.masks import Mask
+from .rates import SHORT, Rates
+
+# Bytes of memory traffic for each number, forwards and backwards.
+NORM = (8, 8)  # the sum is read twice and written, the normed vector is written; the same backwards
+EAGER_NORM = (24, 52)  # without torch.compile: sums, copies and casts are kernels of their own
+ACTIVATION = (2, 6)  # the product before it writes both; backwards: read, read, write
+GATED = (6, 10)  # two are read and one is written; backwards three are read and two written
+HEADS = (4, 4)  # queries, keys and values are put in order
+BIAS = (0, 2)  # the bias' gradient sums up the output's
+SCORES = (2, 4)  # in one kernel: read, read, written over by their gradients
+WEIGHT = 42  # bytes a parameter and step: bf16 copy 6, norm and clipping of gradients 8, AdamW 28
+EAGER = 3  # kernels without torch.compile for each with it
+KNOWN = 0.9  # of a model's FLOPs that have to be in operations whose time is known
+GRID = 64  # places of a mask that are looked at, across and down
+
+
+@dataclass(frozen=True)
+class ComputeTime:
+    """Seconds of one micro-batch on one GPU, and of the update that follows the last."""
+
+    forward: float
+    backward: float
+    update: float
+
+    def step(self, micro_batches: int = 1, recompute: bool = False) -> float:
+        """A whole step on one GPU; recompute: activation checkpointing, which goes forwards twice."""
+        return micro_batches * (self.forward * (1 + recompute) + self.backward) + self.update
+
+
+def count_costs(model: Any, rows: int, length: int, source_length: int | None = None) -> Costs:
+    """The costs in bf16 of a model whose time can be predicted."""
+    try:
+        found = costs(model, rows, length, source_length, "bf16")
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    flops = sum(run.flops for run in found.whole.operations if not isinstance(run, VectorPass))
+    if flops < KNOWN * found.whole.flops:
+        missing = f"{1 - flops / found.whole.flops:.0%}"
+        raise BadInput(
+            f"the time of this model cannot be predicted: {missing} of its FLOPs are not in the matrix "
+            f"products and the attention of a Transformer"
+        )
+    return found
+
+
+def compute_time(
+    rates: Rates, model: Any, found: Costs, tensor: int = 1, compiled: bool = True
+) -> ComputeTime:
+    """Seconds of a micro-batch; with tensor parallelism each GPU has a share of every product's columns."""
+    forward = backward = 0.0
+    for operations, visible in sides(model, found):
+        for run, count in Counter(operations).items():
+            once, back = operation_time(rates, divided(run, tensor), visible, compiled)
+            forward, backward = forward + count * once, backward + count * back
+    known = found.memory["logits"] / tensor
+    forward += rates.moving(known * SCORES[0] / 2)
+    backward += rates.moving(known * SCORES[1] / 2)
+    return ComputeTime(forward, backward, update_time(rates, found.parameters / tensor))
+
+
+def update_time(rates: Rates, parameters: float) -> float:
+    """Seconds of clipping and AdamW for the parameters that a GPU looks after."""
+    return rates.moving(WEIGHT * parameters)
+
+
+def operation_time(rates: Rates, run: Any, visible: float, compiled: bool) -> tuple[float, float]:
+    """(forward, backward) of one operation and of the passes over memory that come with it."""
+    more = 1 if compiled else EAGER
+    if isinstance(run, MatrixProduct):
+        once, back = rates.products_of(run)
+        passes, numbers, kernels = BIAS, run.rows * run.outer, (0, more)
+    elif isinstance(run, AttentionProducts):
+        once, back = rates.attention(run, 1.0 if run.of_source else visible)
+        if max(run.queries, run.keys) <= SHORT:  # that kernel reads queries, keys and values where they are
+            return once, back
+        passes, numbers = HEADS, run.tables * (run.queries + 2 * run.keys) * run.width
+        kernels = (more, more)
+    else:
+        once = back = 0.0
+        passes = {"norm": NORM if compiled else EAGER_NORM, "activation": ACTIVATION}.get(run.kind, GATED)
+        numbers, kernels = run.numbers, (more, more)
+    moved = [rates.moving(size * numbers, kernel) for size, kernel in zip(passes, kernels, strict=True)]
+    return once + moved[0], back + moved[1]
+
+
+def divided(run: Any, tensor: int) -> Any:
+    """The share of an operation that one of several GPUs has: of a product's columns, of the heads."""
+    if tensor == 1 or (isinstance(run, VectorPass) and run.kind == "norm"):
+        return run
+    if isinstance(run, MatrixProduct):
+        return MatrixProduct(run.rows, run.inner, -(-run.outer // tensor))
+    if isinstance(run, AttentionProducts):
+        return AttentionProducts(-(-run.tables // tensor), run.queries, run.keys, run.width, run.of_source)
+    return VectorPass(run.kind, run.rows, -(-run.width // tensor))
+
+
+def sides(model: Any, found: Costs) -> Iterator[tuple[Operations, float]]:
+    """(operations, share of pairs that attention sees) of a model, or of its encoder and its decoder."""
+    if isinstance(model, EncoderDecoder):
+        encoder, decoder = found.whole.parts
+        yield encoder.operations, share_seen(model.encoder.masks, found.source_length or found.length)
+        yield decoder.operations, share_seen(model.decoder.masks, found.length)
+    else:
+        inner = model if isinstance(model, Decoder) else getattr(model, "encoder", model)
+        yield found.whole.operations, share_seen(getattr(inner, "masks", ()), found.length)
+
+
+def share_seen(masks: tuple[Mask, ...], length: int) -> float:
+    """The share of pairs that masks let through, on average over the masks, from a grid of places."""
+    if not masks:
+        return 1.0
+    places = torch.linspace(0, length - 1, min(GRID, length)).round().long()
+    shares = [mask.dense(places, places).float().mean().item() for mask in masks]
+    return max(sum(shares) / len(shares), 1 / length)
