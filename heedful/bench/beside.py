@@ -13,8 +13,8 @@ from .host import Host
 from .measure import Failed, Result, agreement, best_peer, contest, floor_of
 from .peers import OURS, Contender
 from .records import append, output_of
-from .table import contest_table, milliseconds, rate
-from .work import Work, as_json, choose, dropout_of, settings
+from .table import apart_table, contest_table, milliseconds, rate
+from .work import READ, Work, as_json, choose, dropout_of, settings
 
 BUSY = 0.1  # of a processor kept busy by others, above which figures are said to be doubtful
 
@@ -41,6 +41,8 @@ def beside_peers(args: Any, host: Host) -> int:
     if args.json:
         print(json.dumps({"results": everything, "absent": absent}, indent=2))
     else:
+        if apart := reading_and_writing(everything):
+            print(f"\nReading prompts apart from writing\n\n{apart_table(apart)}")
         print("".join(f"\n{peer}: {how}" for peer, how in absent.items()))
         print(f"results were appended to {where}" if where else "nothing was recorded: give --output FILE")
     return 0 if all(did) else 1
@@ -99,6 +101,39 @@ def records_of(
         | {"numbers": numbers(r.contender), "agreement": agreed(r, work, expected)}
         for r in results
     ]
+
+
+def reading_and_writing(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of works measured with and without writing: the time of the prompts, and the speed of the rest.
+
+    The first new token belongs to the prompt. ratio: of writing, to the fastest peer with such numbers.
+    """
+    done = {(r["work"], r["contender"]): r for r in records if r["failed"] is None}
+    found = []
+    for (name, contender), whole in done.items():
+        read = done.get((name + READ, contender))
+        if read is None or whole["ms"] <= read["ms"]:
+            continue
+        sizes, writing = whole["sizes"], whole["ms"] - read["ms"]
+        found.append(
+            {
+                "work": name,
+                "contender": contender,
+                "ours": whole["peer"] == OURS,
+                "numbers": whole["numbers"],
+                "read_ms": read["ms"],
+                "read_per_second": 1000 * sizes["batch"] * sizes["prompt"] / read["ms"],
+                "written_per_second": 1000 * sizes["batch"] * (sizes["new"] - 1) / writing,
+            }
+        )
+    for row in found:
+        rivals = [
+            other["written_per_second"]
+            for other in found
+            if (other["work"], other["numbers"]) == (row["work"], row["numbers"]) and not other["ours"]
+        ]
+        row["ratio"] = row["written_per_second"] / max(rivals) if rivals else None
+    return found
 
 
 def agreed(r: Result, work: Work, expected: Any) -> dict[str, float] | None:

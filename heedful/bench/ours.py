@@ -27,8 +27,9 @@ from ..interop.loaded import Loaded
 from ..models import family
 from ..models.base.skeleton import skeleton
 from ..models.gpt2 import GPT2Config
+from ..models.llama import LlamaConfig
 from ..models.transformer import TransformerConfig
-from ..parts.layers import FeedForward
+from ..parts.layers import FeedForward, GatedFeedForward
 from ..parts.masks import Mask, causal, strided, window
 from ..parts.multihead import MultiHeadAttention
 from ..planner.machines import Gpu, find_gpu, gpus
@@ -41,7 +42,19 @@ from ..train.optimizer import adamw
 from ..train.schedule import constant
 from .peers import Place, Variant, in_half
 from .units import RATE, SEED, pairs, prompts, sources, windows
-from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, dropout_of, start_token
+from .work import (
+    END,
+    FULL,
+    Decode,
+    DecodeGPT2,
+    DecodeLlama,
+    TrainGPT2,
+    TrainTransformer,
+    Translate,
+    Work,
+    dropout_of,
+    start_token,
+)
 
 NEVER = -1e4  # the score of tokens that nobody is to write
 LOOP = "the loop of `heedful train`, which also checks every loss and gradient; on a GPU, steps are captured"
@@ -84,6 +97,16 @@ def architecture(work: Work) -> tuple[str, Any]:
             ffn_width=work.hidden,
             dropout=0.0,
             attention_dropout=0.0,
+        )
+    if isinstance(work, DecodeLlama):
+        return "llama", LlamaConfig(
+            vocab=work.vocab,
+            context=work.length,
+            layers=work.layers,
+            width=work.width,
+            heads=work.heads,
+            ffn_width=work.hidden,
+            eps=1e-5,
         )
     if not isinstance(work, TrainTransformer | Translate):
         raise TypeError(f"{type(work).__name__} is not a workload of heedful")
@@ -168,7 +191,7 @@ def stepping(
 
 def writing(model: FastModel, work: Work, place: Place) -> Callable[[], Any]:
     """Greedy, or by beam; no token ends a sentence."""
-    if isinstance(work, DecodeGPT2):
+    if isinstance(work, Decode):
         prompts_BT = prompts(work, place)
         room = prompts_BT.shape[1] + work.new
 
@@ -223,7 +246,7 @@ def prepare(work: Work, place: Place, folder: Path) -> dict[str, Any]:
 
 
 # Factors of query, attention output and feed-forward output matrices.
-LIVELY = {"gpt2": (9.0, 6.0, 6.0), "transformer": (8.0, 0.5, 2.0)}
+LIVELY = {"gpt2": (9.0, 6.0, 6.0), "llama": (9.0, 6.0, 6.0), "transformer": (8.0, 0.5, 2.0)}
 
 
 def enliven(model: nn.Module, name: str) -> None:
@@ -238,6 +261,8 @@ def enliven(model: nn.Module, name: str) -> None:
         if isinstance(module, MultiHeadAttention):
             module.query.weight *= LIVELY[name][0]
             module.out.weight *= LIVELY[name][1]
+        elif isinstance(module, GatedFeedForward):
+            module.down.weight *= LIVELY[name][2]
         elif isinstance(module, FeedForward):
             module.down.weight *= LIVELY[name][2]
             if name == "transformer":

@@ -51,6 +51,27 @@ def contest_row(r: dict[str, Any]) -> list[str]:
     ]
 
 
+APART = ("work", "prompts ms", "read/s", "written/s", "x best peer", "contender")
+
+
+def apart_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Prompts and writing apart: a row for each contender at each work."""
+    return table(
+        APART,
+        [
+            [
+                r["work"],
+                milliseconds(r["read_ms"]),
+                f"{r['read_per_second']:,.0f}",
+                f"{r['written_per_second']:,.0f}",
+                NOTHING if r["ratio"] is None else f"{r['ratio']:.2f}",
+                r["contender"],
+            ]
+            for r in rows
+        ],
+    )
+
+
 def agrees(r: dict[str, Any]) -> str:
     """Whether a contender that has heedful's weights answers as heedful does in fp32."""
     found = r["agreement"]

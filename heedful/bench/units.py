@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .peers import Place
-from .work import DecodeGPT2, TrainGPT2, TrainTransformer, Translate
+from .work import Decode, TrainGPT2, TrainTransformer, Translate
 
 SEED, RATE = 1234, 3e-4
 
@@ -36,7 +36,7 @@ def pairs(work: TrainTransformer, place: Place) -> tuple[Tensor, Tensor]:
     return source_BS, tokens(work.vocab, work.batch, work.target + 1, place, 1)
 
 
-def prompts(work: DecodeGPT2, place: Place) -> Tensor:
+def prompts(work: Decode, place: Place) -> Tensor:
     return tokens(work.vocab, work.batch, work.prompt, place)
 
 

@@ -9,9 +9,10 @@ Letters as everywhere: B rows, T or S tokens, D width, F feed-forward width, V v
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 from ..errors import BadInput
@@ -95,10 +96,10 @@ class TrainTransformer(Work):
 
 
 @dataclass(frozen=True)
-class DecodeGPT2(Work):
+class Decode(Work):
     """Greedy continuations of prompts, all of the same length."""
 
-    kind: ClassVar[str] = "decode-gpt2"
+    parts: ClassVar[str] = ""  # whose parts the model has
 
     layers: int
     width: int
@@ -109,8 +110,14 @@ class DecodeGPT2(Work):
     batch: int
 
     @property
+    @abstractmethod
     def hidden(self) -> int:
-        return 4 * self.width
+        """The width of the feed-forward layer."""
+
+    @property
+    @abstractmethod
+    def inside(self) -> int:
+        """Weights in the matrices of all blocks."""
 
     @property
     def length(self) -> int:
@@ -120,8 +127,13 @@ class DecodeGPT2(Work):
     def tokens(self) -> int:
         return self.batch * self.new
 
+    @property
+    def reading(self) -> Decode:
+        """The same work up to its first new token: the prompts are read, and no more."""
+        return replace(self, new=1)
+
     def describe(self) -> str:
-        size = f"GPT-2, {self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
+        size = f"{self.parts}, {self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
         return f"greedy decoding by {size}; {self.batch} x {self.prompt} tokens read, {self.new} written"
 
     @property
@@ -139,10 +151,39 @@ class DecodeGPT2(Work):
         cache = 2 * self.layers * self.width * seen
         return BYTES[numbers] * self.new * matrices + BYTES[kept] * self.batch * cache
 
+
+@dataclass(frozen=True)
+class DecodeGPT2(Decode):
+    """Decoding by a model with GPT-2's parts."""
+
+    kind: ClassVar[str] = "decode-gpt2"
+    parts: ClassVar[str] = "GPT-2"
+
+    @property
+    def hidden(self) -> int:
+        return 4 * self.width
+
     @property
     def inside(self) -> int:
-        """Weights in the matrices of all blocks."""
         return self.layers * self.width * (4 * self.width + 2 * self.hidden)
+
+
+@dataclass(frozen=True)
+class DecodeLlama(Decode):
+    """Decoding by a model with LLaMA's parts, whose feed-forward layer has three matrices."""
+
+    kind: ClassVar[str] = "decode-llama"
+    parts: ClassVar[str] = "LLaMA"
+
+    @property
+    def hidden(self) -> int:
+        """As many weights as GPT-2's two matrices have, to a multiple of 128 where the width is one."""
+        unit = math.gcd(self.width, 128)
+        return -(-8 * self.width // 3 // unit) * unit
+
+    @property
+    def inside(self) -> int:
+        return self.layers * self.width * (4 * self.width + 3 * self.hidden)
 
 
 @dataclass(frozen=True)
@@ -210,7 +251,7 @@ def dropout_of(work: Work) -> float:
 
 
 KINDS: dict[str, type[Work]] = {
-    kind.kind: kind for kind in (TrainGPT2, TrainTransformer, DecodeGPT2, Translate)
+    kind.kind: kind for kind in (TrainGPT2, TrainTransformer, DecodeGPT2, DecodeLlama, Translate)
 }
 
 
@@ -257,6 +298,24 @@ CUDA: dict[str, Work] = {
     },
 }
 
+# Every size, batch and prompt of two families, measured only when named; "-read" is the prompt alone.
+SIZES: dict[str, dict[str, Any]] = {
+    "124m": GPT2,
+    "355m": {"layers": 24, "width": 1024, "heads": 16, "vocab": 50257},
+    "1.56b": {"layers": 48, "width": 1600, "heads": 25, "vocab": 50257},
+}
+POINTS: dict[str, Decode] = {
+    f"grid-{family}-{size}-b{batch}-p{prompt}": kind(**SIZES[size], prompt=prompt, new=128, batch=batch)
+    for family, kind in (("gpt2", DecodeGPT2), ("llama", DecodeLlama))
+    for size in SIZES
+    for prompt in (32, 1024)
+    for batch in (1, 4, 16, 64)
+}
+READ = "-read"
+GRID: dict[str, Work] = {
+    name + apart: point.reading if apart else point for name, point in POINTS.items() for apart in ("", READ)
+}
+
 # Microscopic ones, sizes all different: whether everything works, in seconds.
 SMALL: dict[str, Work] = {
     "train-gpt2": TrainGPT2(layers=2, width=12, heads=3, vocab=29, length=7, batch=5),
@@ -267,6 +326,7 @@ SMALL: dict[str, Work] = {
         layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, target=6, batch=4, dropout=0.1
     ),
     "decode-gpt2": DecodeGPT2(layers=2, width=12, heads=3, vocab=29, prompt=4, new=6, batch=3),
+    "decode-llama": DecodeLlama(layers=2, width=12, heads=3, vocab=29, prompt=5, new=7, batch=2),
     "translate-beam1": Translate(
         layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, new=7, batch=3, beam=1
     ),
@@ -282,13 +342,14 @@ def settings(device: str, small: bool = False) -> dict[str, Work]:
 
 
 def choose(asked: Sequence[str], known: Mapping[str, Work]) -> dict[str, Work]:
-    """The works whose name is, or begins with, one that was asked for; all if none was."""
+    """The works whose name is, or begins with, one that was asked for; all that are `known` if none was."""
     found: dict[str, Work] = {}
+    every = {**known, **GRID}
     for name in asked:
-        some = {n: w for n, w in known.items() if n == name} or {
-            n: w for n, w in known.items() if n.startswith(name)
+        some = {n: w for n, w in every.items() if n == name} or {
+            n: w for n, w in every.items() if n.startswith(name)
         }
         if not some:
-            raise BadInput(f'there is no workload "{name}"{nearest(name, known)}')
+            raise BadInput(f'there is no workload "{name}"{nearest(name, every)}')
         found |= some
     return found or dict(known)

@@ -61,7 +61,7 @@ def test_ratios_are_to_the_fastest_peer_with_the_same_kind_of_numbers(host):
 @pytest.mark.parametrize("ours_took, code", [(0.2, 0), (None, 1)])
 def test_the_exit_code_says_whether_heedful_ran(host, ours_took, code, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(beside, "contest", lambda *_: results_of(heedful=ours_took, slow=0.3, broken=None))
-    args = asked_for(work=["decode"], small=True, json=True, output=str(tmp_path / "r.jsonl"))
+    args = asked_for(work=["decode-gpt2"], small=True, json=True, output=str(tmp_path / "r.jsonl"))
     assert beside.beside_peers(args, host) == code
     told = json.loads(capsys.readouterr().out)
     assert told["absent"] == {"rare": "not installed: pip install rare"}
@@ -78,7 +78,7 @@ def test_without_weights_there_is_no_contest_but_the_next_work_is_tried(host, ca
 
     host.worker = Clumsy()
     monkeypatch.setattr(beside, "contest", lambda *_: results_of(heedful=0.2))
-    args = asked_for(work=["decode", "translate-beam1"], small=True, json=True)
+    args = asked_for(work=["decode-gpt2", "translate-beam1"], small=True, json=True)
     assert beside.beside_peers(args, host) == 1
     out, err = capsys.readouterr()
     assert [r["work"] for r in json.loads(out)["results"]] == ["translate-beam1"]

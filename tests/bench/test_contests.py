@@ -8,7 +8,7 @@ import torch
 from helpers.bench_cases import CPU, DECODING, TRAINING, contender, play
 from safetensors.torch import load_file
 
-from heedful.bench import measure, ours, peers
+from heedful.bench import beside, measure, ours, peers
 from heedful.bench import work as works
 from heedful.bench.measure import Result, agreement
 from heedful.bench.peers import Contender, Place, Variant
@@ -16,6 +16,8 @@ from heedful.bench.worker import WorkerRequests, plain
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
 from heedful.models import family
+from heedful.parts.multihead import split_heads
+from heedful.parts.positions.rotary import Rotary
 
 pytestmark = pytest.mark.usefixtures("no_pause")
 
@@ -82,7 +84,7 @@ def test_losses_agree_by_their_difference_and_tokens_up_to_the_first_other_one()
     assert agreement([[1, 2], [4, 5]], [[1, 2, 3], [4, 5, 6]]) == {"tokens": 3, "alike": 2}  # stopped early
 
 
-@pytest.mark.parametrize("name", ["decode-gpt2", "translate-beam1", "translate-beam4"])
+@pytest.mark.parametrize("name", ["decode-gpt2", "decode-llama", "translate-beam1", "translate-beam4"])
 def test_equal_answers_mean_something(name, tmp_path):
     """The weights write different tokens in a row, and different rows for different sources."""
     answer = ours.prepare(works.SMALL[name], CPU, tmp_path)["answer"]
@@ -162,6 +164,51 @@ def test_gpt_fast_is_compiled_with_the_settings_of_its_own_script():
         gptfast.set_compiler()
         assert inductor.coordinate_descent_tuning and inductor.fx_graph_cache
         assert inductor.triton.unique_kernel_names and functorch.enable_autograd_cache
+
+
+def test_gpt_fast_gets_heedfuls_weights_in_its_own_order(tmp_path):
+    """Halves of a head become pairs: rotated side by side, queries and keys have the same products."""
+    from heedful.bench.peers.gptfast import converted
+
+    work = works.SMALL["decode-llama"]
+    ours.prepare(work, CPU, tmp_path)
+    found = load_file(tmp_path / "model.safetensors")
+    weights = converted(found, work)
+    assert sum(w.numel() for w in weights.values()) == sum(w.numel() for w in found.values())
+    x_BTD, scores = torch.randn(2, 5, work.width), []
+    theirs = weights["layers.1.attention.wqkv.weight"].chunk(3)[:2]
+    mine = [found[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qk"]
+    for layout, pair in (("interleaved", theirs), ("halves", mine)):
+        rotary = Rotary(work.width // work.heads, layout)
+        q, k = (split_heads(x_BTD @ weight.T, work.heads) for weight in pair)
+        scores.append(rotary.rotate(q, torch.arange(5)) @ rotary.rotate(k, torch.arange(5)).mT)
+    torch.testing.assert_close(*scores)
+
+
+def test_the_grid_is_measured_only_when_it_is_asked_for():
+    assert works.choose([], works.CUDA) == works.CUDA
+    found = works.choose(["grid-llama-355m"], works.CUDA)
+    assert len(found) == 16 and {type(work) for work in found.values()} == {works.DecodeLlama}
+    assert {(w.batch, w.prompt, w.new) for w in found.values()} == {
+        (batch, prompt, new) for batch in (1, 4, 16, 64) for prompt in (32, 1024) for new in (1, 128)
+    }
+    point = works.GRID["grid-gpt2-1.56b-b4-p1024"]
+    assert works.GRID["grid-gpt2-1.56b-b4-p1024-read"] == point.reading == replace(point, new=1)
+
+
+def test_writing_is_what_is_left_without_the_prompt():
+    """Two of three seconds are the prompt's: 6 tokens a row after the first one in the third."""
+    names = ("decode-gpt2", "decode-gpt2-read")
+    records = [
+        {"work": name, "contender": who, "peer": who, "failed": None, "numbers": "fp32", "ms": ms}
+        | {"sizes": works.as_json(replace(DECODING, new=7))}
+        for who, times in (("heedful", (3000, 2000)), ("b", (5000, 2000)), ("c", (1000, 1000)))
+        for name, ms in zip(names, times, strict=True)
+    ]
+    ours_, theirs = beside.reading_and_writing(records)  # c took no longer than its prompt: noise
+    assert (ours_["contender"], theirs["contender"]) == ("heedful", "b")
+    assert ours_["read_per_second"] == 3 * 4 / 2 and ours_["written_per_second"] == 3 * 6 / 1
+    assert ours_["ratio"] == 3 and theirs["ratio"] == 1
 
 
 # What a work cannot do without

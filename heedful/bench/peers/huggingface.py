@@ -1,4 +1,4 @@
-"""Hugging Face transformers: GPT2LMHeadModel and MarianMTModel, from heedful's own weights."""
+"""Hugging Face transformers: its GPT-2, LLaMA and Marian, from heedful's own weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import units
-from ..work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, start_token
+from ..work import END, FULL, Decode, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, start_token
 from . import Place, Variant, in_half
 
 PACKAGE = DISTRIBUTION = "transformers"
@@ -19,7 +19,7 @@ INSTALL = "pip install transformers"
 def variants(work: Work) -> list[Variant]:
     if isinstance(work, TrainGPT2) and work.attention != FULL:
         return []
-    if isinstance(work, DecodeGPT2):
+    if isinstance(work, Decode):
         return [
             Variant("", same_weights=True),
             Variant("static cache, compiled", compiled=True, same_weights=True),
@@ -57,7 +57,8 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
 def load(transformers: Any, work: Work, place: Place) -> Any:
     """The model of the folder; GPT-2's activation in torch's one kernel, which computes the same."""
     gpt2 = isinstance(work, TrainGPT2 | DecodeGPT2)
-    kind = transformers.GPT2LMHeadModel if gpt2 else transformers.MarianMTModel
+    other = transformers.LlamaForCausalLM if isinstance(work, Decode) else transformers.MarianMTModel
+    kind = transformers.GPT2LMHeadModel if gpt2 else other
     how = {"activation_function": "gelu_pytorch_tanh"} if gpt2 else {}
     config = kind.config_class.from_pretrained(place.weights, **how)
     model = kind.from_pretrained(place.weights, config=config, dtype="float32", attn_implementation="sdpa")
@@ -69,7 +70,7 @@ def generating(
 ) -> Callable[[], Any]:
     """`generate`, which never meets an end of sentence."""
     settings: dict[str, Any] = {"do_sample": False, "use_cache": True}
-    if isinstance(work, DecodeGPT2):
+    if isinstance(work, Decode):
         given_BT = units.prompts(work, place)
         settings |= {
             "max_new_tokens": work.new,
