@@ -71,7 +71,7 @@ class QuestionAnswerer(LineCommand[AnswerSpan]):
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[AnswerSpan]:
         from ..use.answer import answered
 
-        return answered(model, rows, self.given.batch)
+        return answered(model, rows, self.given.rows)
 
     def plain(self, result: AnswerSpan) -> str:
         return flat(result)

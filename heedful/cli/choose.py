@@ -94,7 +94,7 @@ class Chooser(LineCommand[Chosen]):
 
         lines = [row.text for row in rows if isinstance(row.text, ChoiceLine)]
         contexts, choices = [line.context for line in lines], [line.choices for line in lines]
-        return chosen(model, contexts, choices, self.given.batch)
+        return chosen(model, contexts, choices, self.given.rows)
 
     def plain(self, result: Chosen) -> str:
         return flat(result)

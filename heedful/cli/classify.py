@@ -62,7 +62,7 @@ class TextLabeler(LineCommand["Judgment"]):
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Judgment]:
         from ..use.classify import labeled
 
-        return labeled(model, rows, self.given.batch)
+        return labeled(model, rows, self.given.rows)
 
     def plain(self, result: Judgment) -> str:
         return plain(result)
@@ -106,7 +106,7 @@ def answered(classify: object, names: list[str], given: ClassifyOptions) -> list
     """An answer for each file; for one that cannot be read, why, unless that is to stop everything."""
     assert callable(classify)
     try:
-        return list(classify(names, batch=given.batch))
+        return list(classify(names, batch=given.rows))
     except BadInput:
         if given.text or given.bad_lines == "refuse":
             raise

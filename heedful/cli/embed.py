@@ -53,7 +53,7 @@ class TextEmbedder(LineCommand[list[float]]):
         from ..use.embed import embedded
 
         how = self.given
-        return embedded(model, rows, how.pooling, how.normalize or None, how.batch).tolist()
+        return embedded(model, rows, how.pooling, how.normalize or None, how.rows).tolist()
 
     def plain(self, result: list[float]) -> str:
         return " ".join(f"{value:.9g}" for value in result)  # as many digits as fp32 has

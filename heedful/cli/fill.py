@@ -51,7 +51,7 @@ class BlankFiller(LineCommand[Filled]):
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Filled]:
         from ..use.fill import filled
 
-        return filled(model, rows, self.given.top, self.given.batch)
+        return filled(model, rows, self.given.top, self.given.rows)
 
     def plain(self, result: Filled) -> str:
         return flat(result)

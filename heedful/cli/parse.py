@@ -48,7 +48,7 @@ class SentenceParser(LineCommand["tuple[int, Parsed]"]):
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[tuple[int, Parsed]]:
         from ..use.parse import parsed
 
-        return list(zip(numbers, parsed(model, rows, self.given.batch), strict=True))
+        return list(zip(numbers, parsed(model, rows, self.given.rows), strict=True))
 
     def plain(self, result: tuple[int, Parsed]) -> str:
         from ..data.conllu import written

@@ -84,8 +84,8 @@ class Scorer(LineCommand[Scored]):
 
         targets = [row.text.target for row in rows if isinstance(row.text, PairLine)]
         if targets:
-            return scored_pairs(model, rows, targets, self.given.batch)
-        return scored_texts(model, rows, self.given.batch)
+            return scored_pairs(model, rows, targets, self.given.rows)
+        return scored_texts(model, rows, self.given.rows)
 
     def plain(self, result: Scored) -> str:
         return f"{result.total:.4f}\t{result.perplexity:.4f}"

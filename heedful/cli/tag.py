@@ -49,7 +49,7 @@ class WordTagger(LineCommand[Tagged | Entities]):
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Tagged | Entities]:
         from ..use.tag import tagged
 
-        return tagged(model, rows, self.given.batch)
+        return tagged(model, rows, self.given.rows)
 
     def plain(self, result: Tagged | Entities) -> str:
         return flat(str(result))

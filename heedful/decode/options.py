@@ -239,8 +239,11 @@ class DecodingOptions:
         "With `draft`: tokens that the draft model proposes at a time.",
     ] = 4
     batch: Annotated[
-        int, Range(1, 10**5), "Texts computed at once. Use fewer if memory is short; answers stay the same."
-    ] = 32
+        int | None,
+        Range(1, 10**5),
+        Use(default="32; writing on a GPU, 256"),
+        "Texts computed at once. Use fewer if memory is short; answers stay the same.",
+    ] = None
     folder_settings: Annotated[
         Literal["use", "ignore"],
         "Whether the generation settings of a Hugging Face folder are the defaults of these options.",
@@ -430,6 +433,14 @@ def takes_options(command: str = "") -> Callable[[Method], Method]:
     return shown
 
 
+BATCH, GPU_BATCH = 32, 256  # texts computed at once, unless somebody says otherwise
+
+
 def check_batch(batch: Any) -> None:
     """Refuse a number of texts that makes no sense."""
     decoding_options()["batch"].check(batch)
+
+
+def batch_for(batch: int | None, device: str) -> int:
+    """Texts that are written at once on a kind of device, which may have been said."""
+    return batch or (GPU_BATCH if device == "cuda" else BATCH)

@@ -9,7 +9,9 @@ there are kernels for the model. Any other model takes the plain step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -27,16 +29,43 @@ if TYPE_CHECKING:
     from .cuda_graph import RunnerPool
 
 
+SOON = 1000  # tokens of a row that the plain step writes about as soon as kernels are compiled
+
+
+class FirstTokens:
+    """What the plain step writes before kernels are compiled and graphs recorded, which takes seconds.
+
+    Whoever wants a few texts has them before that. Whoever wants many loses at most as much time again, as
+    somebody does who rents skis until the rent has cost as much as skis, and then buys.
+    """
+
+    def __init__(self, tokens: int = 0) -> None:
+        self.left = tokens
+
+    def take(self, room: int) -> bool:
+        """Whether a batch whose rows have so much room comes that early."""
+        early = self.left > 0
+        self.left -= room
+        return early
+
+
 @dataclass(frozen=True)
 class FastModel:
     """A model ready for decoding. Its weights must not change any more.
 
     plain: the model as it was, where `fastest` is another; while somebody edits it, it is used instead.
+    make_runners: makes the runners of a model on a GPU, if there are kernels for it. first: what is written
+    before they are needed.
     """
 
     fastest: Decoder | EncoderDecoder
-    runners: RunnerPool | None = None
+    make_runners: Callable[[], RunnerPool | None] = lambda: None
     plain: Decoder | EncoderDecoder | None = None
+    first: FirstTokens = field(default_factory=FirstTokens)
+
+    @cached_property
+    def runners(self) -> RunnerPool | None:
+        return self.make_runners()
 
     @property
     def model(self) -> Decoder | EncoderDecoder:
@@ -62,20 +91,21 @@ class FastModel:
         same model as it reads this batch in a way of its own, with syntax trees for example.
         """
         model = self.model if model is None else model
-        if self.runners is None or watched or is_edited() or model is not self.model:
+        if watched or is_edited() or model is not self.model or self.first.take(room) or self.runners is None:
             return step_of(model, source, source_lengths_B, watched=watched)
         check_source(model, source)
         return self.runners.step(room, source, source_lengths_B)
 
 
-def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32") -> FastModel:
+def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32", soon: int = 0) -> FastModel:
     """The fastest way to decode with a model on its device.
 
-    weights: of a model on a CPU, "fp32", "fp16" or "int8".
+    weights: of a model on a CPU, "fp32", "fp16" or "int8". soon: on a GPU, tokens of a row that the plain
+    step writes first (`FirstTokens`).
     """
     weight = decoder_of(model).inputs.tokens.weight
     if weight.is_cuda:
-        return FastModel(model, runners_for(model))
+        return FastModel(model, lambda: runners_for(model), first=FirstTokens(soon))
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and has_attention_cache(model):
         return FastModel(packed(model, weights), plain=model)
     return FastModel(model)

@@ -25,7 +25,7 @@ from ..data.images.preprocessing import Preprocessing
 from ..data.letters import SpelledVocab
 from ..decode.options import DecodingOptions, options_from
 from ..errors import BadInput
-from ..fast.decoding import FastModel, for_decoding, has_attention_cache
+from ..fast.decoding import SOON, FastModel, for_decoding, has_attention_cache
 from ..files import inside, naming, read_json, replacing_folder
 from ..interop.formats import load as read
 from ..interop.hf.generation_settings import as_options, refuse_unknown
@@ -397,7 +397,7 @@ class Model:
         network: Any = self.model
         if self.quantize:  # torchao has kernels of its own
             return FastModel(network)
-        return for_decoding(network, self.weights)
+        return for_decoding(network, self.weights, soon=SOON)
 
     def check_weights(self) -> None:
         """Refuse what would do nothing, and what is not known."""

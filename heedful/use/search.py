@@ -19,7 +19,7 @@ from ..decode.beam_fates import Listener
 from ..decode.beam_settings import BeamSettings
 from ..decode.filters import Filter, make_filters
 from ..decode.kept import Keep
-from ..decode.options import DecodingOptions
+from ..decode.options import DecodingOptions, batch_for
 from ..decode.prompts import pad
 from ..decode.sampling import Sampler
 from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
@@ -211,7 +211,8 @@ class Search:
         """
         found: list[list[Hypothesis]] = [[] for _ in requests]
         most = max(1, MOST_TOKENS // (self.width * self.how.beam_groups))
-        for some in by_length([one.length for one in requests], self.how.batch, most):
+        batch = batch_for(self.how.batch, self.device.type)
+        for some in by_length([one.length for one in requests], batch, most):
             written = yield from self.together([requests[i] for i in some], prefill)
             for i, hypotheses_of_one in zip(some, written, strict=True):
                 found[i] = hypotheses_of_one

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from ..data.trees import Parsed, words_of_pieces
-from ..decode.options import BEAM, DecodingOptions, takes_options
+from ..decode.options import BATCH, BEAM, DecodingOptions, takes_options
 from ..decode.turns import Turns, finish
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder
@@ -95,7 +95,7 @@ def write_in_turns(
     found = yield from answers(model, search, requests(model, usable(rows), how, numbers))
     if how.align:
         yield
-        align_answers(model, rows, found, how.batch)
+        align_answers(model, rows, found, how.batch or BATCH)
     return found
 
 

@@ -5,9 +5,10 @@ import torch
 from helpers.decoding_cases import Case
 
 from heedful.decode.greedy import greedy
+from heedful.decode.options import batch_for
 from heedful.decode.step import DecoderStep
 from heedful.errors import BadInput
-from heedful.fast.decoding import FastModel, for_decoding
+from heedful.fast.decoding import FastModel, FirstTokens, for_decoding
 
 
 @pytest.mark.parametrize("name", ["gpt2", "transformer"])
@@ -37,3 +38,29 @@ def test_a_source_is_for_encoder_decoders_only():
         FastModel(Case("gpt2").model).step(torch.ones(1, 2, dtype=torch.long))
     with pytest.raises(BadInput, match="an encoder-decoder needs a source"):
         FastModel(Case("transformer").model).step()
+
+
+def test_kernels_are_made_ready_only_once_the_plain_step_has_written_enough():
+    """On a GPU; here what stands for runners counts how often it is made."""
+    model, made = Case("gpt2").model, []
+
+    class Runners:
+        def step(self, room, source, source_lengths_B):
+            return f"kernels for {room} tokens"
+
+    fast = FastModel(model, lambda: made.append(Runners()) or made[-1], first=FirstTokens(20))
+    assert isinstance(fast.step(room=15), DecoderStep) and isinstance(fast.step(room=15), DecoderStep)
+    assert not made
+    assert fast.step(room=15) == fast.step(room=15) == "kernels for 15 tokens"
+    assert len(made) == 1
+    assert isinstance(fast.step(room=15, model=Case("gpt2", seed=3).model), DecoderStep)
+
+
+def test_a_model_on_a_cpu_and_benchmarks_wait_for_nothing():
+    assert not FirstTokens().take(room=9)
+    assert isinstance(for_decoding(Case("gpt2").model.float()).step(room=5000), DecoderStep)
+
+
+def test_a_gpu_writes_more_texts_at_once_unless_somebody_says_how_many():
+    assert [batch_for(None, device) for device in ("cpu", "cuda")] == [32, 256]
+    assert batch_for(7, "cuda") == batch_for(7, "cpu") == 7

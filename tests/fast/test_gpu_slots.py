@@ -47,7 +47,7 @@ FILTERS = [
 
 def fast_model(model) -> FastModel:
     parts = (model.decoder, model.encoder) if isinstance(model, EncoderDecoder) else (model, None)
-    return FastModel(model, RunnerPool(GPUDecoder(parts[0]), parts[1]))
+    return FastModel(model, lambda: RunnerPool(GPUDecoder(parts[0]), parts[1]))
 
 
 def random_rows(model, dice: random.Random, count: int, most: int = 9) -> list[Row]:

@@ -72,7 +72,7 @@ def test_the_command_line_and_python_list_the_same_options(command):
     others |= {"tree", "reference"}
     assert typed.keys() - others == mine.keys()
     untyped = {name for name in mine if typed[name] in (None, ())}  # so that it is known what was typed
-    assert untyped == mine.keys() - {"batch"}
+    assert untyped == mine.keys()
     assert {f"--{name.replace('_', '-')}" for name in mine} <= options(command).keys()
 
 

@@ -15,8 +15,8 @@ def batches_of_names(given: LineOptions) -> Iterator[list[str]]:
         lines = sys.stdin if sys.stdin is not None else ()
         for line in lines:
             names.append(line.rstrip("\r\n"))
-            if len(names) == given.batch:
+            if len(names) == given.rows:
                 yield names
                 names = []
-    for start in range(0, len(names), given.batch):
-        yield names[start : start + given.batch]
+    for start in range(0, len(names), given.rows):
+        yield names[start : start + given.rows]

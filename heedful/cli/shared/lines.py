@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from ...data.report import Fault
 from ...data.text_file import BOM, BYTES, FOREIGN, GZIP, judge
-from ...decode.options import check_batch
+from ...decode.options import batch_for, check_batch
 from ...errors import BadInput
 from ...files import one_line
 from ...use.texts import LONGEST, Tokenized
@@ -107,7 +107,7 @@ def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
         print("one text a line; Ctrl-D ends", file=sys.stderr, flush=True)
     with LineProgress() as progress:
         stdin = sys.stdin.buffer if sys.stdin is not None else None
-        for chunk, size in chunks(stdin, CHUNK * given.batch, work.most):
+        for chunk, size in chunks(stdin, CHUNK * batch_for(given.batch, model.device.type), work.most):
             show.chunk(chunk)
             progress.tell(len(chunk), size)
     show.end()

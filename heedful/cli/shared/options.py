@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from ...decode.options import DecodingOption, DecodingOptions, decoding_options
+from ...decode.options import BATCH, DecodingOption, decoding_options
 
 Positional = tyro.conf.Positional  # a word that belongs to no option
 T = TypeVar("T")
@@ -97,7 +97,9 @@ class LineOptions:
     json: bool = False
     """Print one JSON object a line instead, with everything that is known of the answer."""
 
-    batch: Annotated[int, arg("INT", help=decoding_options()["batch"].help)] = DecodingOptions.batch
+    batch: Annotated[
+        int | None, arg("INT", "32; writing on a GPU, 256", decoding_options()["batch"].help)
+    ] = None
 
     bad_lines: Literal["blank", "refuse"] = "blank"
     """A line that is not UTF-8, or too long: blank names it on stderr, answers it by an empty line ("error"
@@ -105,6 +107,11 @@ class LineOptions:
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
+
+    @property
+    def rows(self) -> int:
+        """Texts computed at once where nothing is written."""
+        return self.batch or BATCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +194,7 @@ def typed_as(option: DecodingOption) -> Any:
 
 def typed_default(option: DecodingOption) -> Any:
     """What an option that was not typed is: None, so that a folder's settings can stand for it."""
-    return option.default if isinstance(option.default, tuple) or option.name == "batch" else None
+    return option.default if isinstance(option.default, tuple) else None
 
 
 def as_typed(text: str) -> str:
