@@ -98,7 +98,7 @@ class LineOptions:
     """Print one JSON object a line instead, with everything that is known of the answer."""
 
     batch: Annotated[
-        int | None, arg("INT", "32; writing on a GPU, 256", decoding_options()["batch"].help)
+        int | None, arg("INT", "32; writing on a GPU, 256", help=decoding_options()["batch"].help)
     ] = None
 
     bad_lines: Literal["blank", "refuse"] = "blank"
