@@ -12,7 +12,7 @@ from ..files import one_line
 from .lines import is_dataset, judged_lines
 from .report import Fault, Report
 from .tables import Row, checked, objects
-from .text_file import BYTES, TextFile, judge, open_text
+from .text_file import BYTES, Checksum, Section, TextFile, judge, open_text
 
 PIECE = 1 << 16  # bytes of a text without line ends before it is cut elsewhere
 DOCUMENT = 4_000_000  # a book may stand in one line of JSON
@@ -45,20 +45,35 @@ def read_documents(
     report = report or Report()
     if is_dataset(path):
         named = str(path) if "#" in str(path) else f"{path}#{column}"
-        yield from row_documents(named, lambda line: checked([column], [line]), report)
+        lines = judged_lines(named, DOCUMENT)
+        yield from row_documents(named, lines, lambda line: checked([column], [line]), report)
         return
     for file in text_files(path):
-        if file.name.removesuffix(".gz").endswith(".jsonl"):
-            yield from row_documents(file, objects(file, [column]), report)
-        else:
-            yield read_pieces(file, report)
+        yield from section_documents(Section.whole(file), column, report)
+
+
+def section_documents(
+    section: Section, column: str, report: Report, checksum: Checksum | None = None
+) -> Iterator[Iterator[str]]:
+    """The documents of a section, each in pieces; its lines are counted from 1."""
+    path = section.path
+    if has_rows(path):
+        read = objects(path, [column], first=section.start == 0)
+        yield from row_documents(path, judged_lines(section, DOCUMENT, checksum), read, report)
+    else:
+        yield read_pieces(section, report, checksum)
+
+
+def has_rows(path: str | Path) -> bool:
+    """Whether every line of a file is a document of its own, by its name."""
+    return str(path).removesuffix(".gz").endswith(".jsonl")
 
 
 def row_documents(
-    path: str | Path, read: Callable[[str], Row | Fault], report: Report
+    path: str, lines: Iterable[str | Fault], read: Callable[[str], Row | Fault], report: Report
 ) -> Iterator[Iterator[str]]:
     """Every row is a document; one that says nothing is none, which is no fault."""
-    for number, line in enumerate(judged_lines(path, DOCUMENT), 1):
+    for number, line in enumerate(lines, 1):
         row = line if isinstance(line, Fault) else read(line)
         if not isinstance(row, Fault):
             yield in_pieces(row[0])
@@ -98,10 +113,10 @@ def refuse(error: OSError) -> NoReturn:
     raise BadInput(one_line(f"{error.filename} cannot be read: {error.strerror}"))
 
 
-def read_pieces(path: Path, report: Report) -> Iterator[str]:
-    """A file's text in pieces of about 64 KiB, and at most about 128 where there are no line ends."""
-    with open_text(path) as file:
-        line = 1
+def read_pieces(section: Section, report: Report, checksum: Checksum | None = None) -> Iterator[str]:
+    """A section's text in pieces of about 64 KiB, and at most about 128 where there are no line ends."""
+    with open_text(section, checksum) as file:
+        path, line = Path(section.path), 1
         for block in blocks(file):
             if text := decoded(path, line, block, report):
                 yield text

@@ -11,7 +11,7 @@ from typing import NoReturn
 from ..errors import BadInput
 from ..files import one_line
 from .report import Fault, Report, fault_of
-from .text_file import BYTES, judge, open_text, raw_lines
+from .text_file import BYTES, Checksum, Section, judge, open_text, raw_lines
 
 LINE = 10_000  # characters
 TABLE_LINE = 100_000  # an article to summarize stands in one cell
@@ -32,14 +32,16 @@ def read_lines(path: str | Path, *, limit: int = LINE, report: Report | None = N
             yield line
 
 
-def judged_lines(path: str | Path, limit: int) -> Iterator[str | Fault]:
+def judged_lines(
+    path: str | Path | Section, limit: int, checksum: Checksum | None = None
+) -> Iterator[str | Fault]:
     """Every line or what is wrong with it, so that files can be read in step; of a data set, every row."""
-    if is_dataset(path):
+    if not isinstance(path, Section) and is_dataset(path):
         from .datasets import judged_rows
 
         yield from judged_rows(str(path), limit)
         return
-    with open_text(path) as file:
+    with open_text(path, checksum) as file:
         for raw in raw_lines(file, BYTES * limit):
             yield judge(raw, limit)
 

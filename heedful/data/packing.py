@@ -10,12 +10,11 @@ packed by the longer of the two.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-AT_ONCE = 1 << 22  # tokens looked at
+AT_ONCE = 1 << 20  # documents looked at
 UNUSED = 1 << 62  # rows that nothing stands in yet: more than there are tokens
 
 
@@ -55,14 +54,16 @@ class Fitted:
 
 
 class Packing(Fitted):
-    """Which part of a stream of documents stands where: rows of at most `length` tokens."""
+    """Which part of a stream of documents stands where: rows of at most `length` tokens, ends left out."""
 
-    def __init__(self, stream: np.ndarray, end: int, length: int) -> None:
-        self.documents = 0
+    def __init__(self, documents: np.ndarray, length: int) -> None:
+        """documents: how many tokens each has, its end included."""
+        self.documents = int((documents > 1).sum())
+        ends = np.cumsum(documents)
         starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-        for first, size in documents_in(stream, end):
-            self.documents += len(first)
-            first, size = pieces_of(first, size, length)
+        for at in range(0, len(documents), AT_ONCE):
+            some = slice(at, at + AT_ONCE)
+            first, size = pieces_of(ends[some] - documents[some], documents[some] - 1, length)
             starts.append(first)
             sizes.append(size.astype(np.int32))
         self._starts = np.concatenate(starts)
@@ -72,17 +73,6 @@ class Packing(Fitted):
         """(start, size) of every piece in a row, the longest first."""
         starts = self._starts[self.pieces(number)].tolist()
         return list(zip(starts, self.sizes(number), strict=True))
-
-
-def documents_in(stream: np.ndarray, end: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Where documents begin and how many tokens each has before its end, many at a time; no empty ones."""
-    start = 0
-    for at in range(0, len(stream), AT_ONCE):
-        ends = np.flatnonzero(stream[at : at + AT_ONCE] == end) + at
-        if len(ends):
-            starts = np.concatenate(([start], ends[:-1] + 1))
-            sizes, start = ends - starts, int(ends[-1]) + 1
-            yield starts[sizes > 0], sizes[sizes > 0]
 
 
 def pieces_of(starts: np.ndarray, sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

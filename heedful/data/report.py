@@ -43,6 +43,13 @@ class Report:
         if len(places) < FIRST:
             places.append((str(path), line, fault.why))
 
+    def add(self, later: Report) -> None:
+        """Count what another report has of lines further on."""
+        self.counts.update(later.counts)
+        for kind, places in later.firsts.items():
+            mine = self.firsts.setdefault(kind, [])
+            mine += places[: FIRST - len(mine)]
+
     def sentence(self) -> str:
         """For example "3 lines dropped: 2 not UTF-8 (first a.en:17), 1 empty (a.de:4)"."""
         total = self.counts.total()
@@ -67,7 +74,11 @@ def not_in_vain(texts: Iterable[Lines], where: str, report: Report) -> Iterator[
         said = said or bool("".join(text).strip())
         yield text
     if not said:
-        raise BadInput(one_line(f"there is no text in {where} ({report.sentence()})"))
+        raise BadInput(no_text(where, report))
+
+
+def no_text(where: str, report: Report) -> str:
+    return one_line(f"there is no text in {where} ({report.sentence()})")
 
 
 def fault_of(line: str | Fault) -> Fault | None:

@@ -57,13 +57,7 @@ class Store:
         for name, hashes in store._hashes.items():
             check_bytes(store.folder, name, hashes)
         if vocab is not None and store.about.get("vocab") != vocab:
-            raise BadInput(
-                one_line(
-                    f"{folder} was made with another vocabulary than the one beside it: "
-                    f"put the old tokenizer.json back, or start another run "
-                    f"(SHA-256 {short(store.about.get('vocab'))}, now {short(vocab)})"
-                )
-            )
+            raise BadInput(other_vocabulary(store.folder, store.about.get("vocab"), vocab))
         return store
 
     @classmethod
@@ -184,6 +178,12 @@ def damaged(path: Path, expected: object, found: str) -> str:
     return one_line(f"{path} is damaged: expected SHA-256 {expected!s:.64}, found {found}: {again}")
 
 
+def other_vocabulary(folder: Path, made: object, now: str) -> str:
+    told = f"{folder} was made with another vocabulary than the one beside it"
+    remedy = "put the old tokenizer.json back, or start another run"
+    return one_line(f"{told}: {remedy} (SHA-256 {short(made)}, now {short(now)})")
+
+
 def map_field(folder: Path, name: str, spec: dict[str, Any], header: dict[str, Any]) -> Field:
     tokens = map_file(folder, f"{name}.bin", header["dtype"], spec["tokens"])
     if tokens.nbytes != spec["bytes"]:
@@ -219,7 +219,7 @@ def map_file(folder: Path, name: str, dtype: str, count: int) -> np.ndarray:
 def write_store(
     folder: str | Path,
     fields: Mapping[str, str],
-    rows: Iterator[Mapping[str, Tokens]],
+    rows: Iterator[Mapping[str, Tokens | Iterator[Tokens]]],
     vocab_size: int,
     about: dict[str, Any],
 ) -> Store:
@@ -277,7 +277,9 @@ def writing(folder: Path) -> Iterator[Path]:
     flush(folder.parent)
 
 
-def write_rows(writers: dict[str, FieldWriter], rows: Iterator[Mapping[str, Tokens]]) -> int:
+def write_rows(
+    writers: dict[str, FieldWriter], rows: Iterator[Mapping[str, Tokens | Iterator[Tokens]]]
+) -> int:
     count = 0
     for row in rows:
         if row.keys() != writers.keys():
@@ -286,6 +288,11 @@ def write_rows(writers: dict[str, FieldWriter], rows: Iterator[Mapping[str, Toke
             writer.write(count, row[name])
         count += 1
     return count
+
+
+def parts_of_row(row: Tokens | Iterator[Tokens]) -> Iterator[Tokens]:
+    """The parts of a row that may be too long for memory, or the row itself."""
+    return row if isinstance(row, Iterator) else iter([row])
 
 
 class FieldWriter:
@@ -304,8 +311,14 @@ class FieldWriter:
         hashes = {kind: found.hexdigest() for kind, found in self.hashes.items()}
         return {"holds": holds, "tokens": self.tokens, "bytes": size, "sha256": hashes}
 
-    def write(self, number: int, ids: Tokens) -> None:
-        """Add a row."""
+    def write(self, number: int, row: Tokens | Iterator[Tokens]) -> None:
+        """Add a row, which may come in parts."""
+        for ids in parts_of_row(row):
+            self.extend(number, ids)
+        self.put(self.idx, "idx", array("q", [self.tokens]))
+
+    def extend(self, number: int, ids: Tokens) -> None:
+        """Add tokens to the row."""
         try:
             largest, tokens = self.tokens_of(ids)
         except (OverflowError, TypeError, ValueError) as error:
@@ -317,7 +330,6 @@ class FieldWriter:
             )
         self.tokens += len(tokens)
         self.put(self.bin, "bin", tokens)
-        self.put(self.idx, "idx", array("q", [self.tokens]))
 
     def tokens_of(self, ids: Tokens) -> tuple[int, array[int]]:
         """The largest of some tokens, and all of them in the type of the file; arrays are converted whole."""

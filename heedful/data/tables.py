@@ -78,9 +78,8 @@ def place_of(path: str | Path, column: str, header: list[str]) -> int:
     return header.index(column)
 
 
-def objects(path: str | Path, columns: list[str]) -> Callable[[str], Row | Fault]:
-    """What reads a line that is a JSON object; the first one must have every column."""
-    first = True
+def objects(path: str | Path, columns: list[str], first: bool = True) -> Callable[[str], Row | Fault]:
+    """What reads a line that is a JSON object; the first one of a file must have every column."""
 
     def read(line: str) -> Row | Fault:
         nonlocal first

@@ -1,4 +1,4 @@
-"""The bytes of a text file, plain or gzip, read in constant memory, and its lines.
+"""The bytes of a text file or of a part of one, plain or gzip, read in constant memory, and its lines.
 
 A line ends with LF or CRLF and nothing else: a text may hold any of Unicode's other line ends, and splitting
 there would put two files out of step.
@@ -7,11 +7,14 @@ there would put two files out of step.
 from __future__ import annotations
 
 import gzip
+import hashlib
+import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from ..errors import BadInput
 from ..files import naming, one_line, present
@@ -30,12 +33,61 @@ FOREIGN = {
 }
 
 
+class Section(NamedTuple):
+    """A part of a plain file, or all of a file."""
+
+    path: str
+    start: int
+    stop: int  # one past its last byte
+
+    @classmethod
+    def whole(cls, path: str | Path) -> Section:
+        """All of a file, however long it is."""
+        return cls(str(path), 0, sys.maxsize)
+
+    @property
+    def bytes(self) -> int:
+        return self.stop - self.start
+
+
+class Checksum:
+    """The hash and the lines of the bytes that were read, unzipped."""
+
+    def __init__(self) -> None:
+        self.sha256, self.bytes, self.lines = hashlib.sha256(), 0, 0
+
+    def add(self, data: bytes) -> None:
+        self.sha256.update(data)
+        self.bytes += len(data)
+        self.lines += data.count(b"\n")
+
+
+class Bytes(Protocol):
+    def read1(self, size: int) -> bytes: ...
+
+
+class Between:
+    """The bytes of a file from one place to another."""
+
+    def __init__(self, file: BufferedReader, start: int, stop: int) -> None:
+        file.seek(start)
+        self._file, self._left = file, stop - start
+
+    def read1(self, size: int) -> bytes:
+        data = self._file.read1(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
 class TextFile:
     """The bytes of a plain or gzip file, less a byte order mark, and the line they have reached."""
 
-    def __init__(self, path: Path, file: BufferedReader | gzip.GzipFile) -> None:
+    def __init__(
+        self, path: Path, file: Bytes, checksum: Checksum | None = None, begins: bool = True
+    ) -> None:
+        """begins: whether the bytes are the first ones of the file."""
         self.path, self.line = path, 1
-        self._file, self._started = file, False
+        self._file, self._tally, self._started = file, checksum, not begins
 
     def read(self) -> bytes:
         """The next bytes, at most about 64 KiB; none at the end."""
@@ -52,13 +104,16 @@ class TextFile:
     def _read(self) -> bytes:
         # One read of what lies below, so that a fault takes nothing with it that came before.
         try:
-            return self._file.read1(CHUNK)
+            data = self._file.read1(CHUNK)
         except EOFError:
             raise BadInput(self._at("the gzip file breaks off here: copy or make it again")) from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise BadInput(self._at(f"the gzip file is damaged: {error}")) from None
         except OSError as error:
             raise BadInput(self._at(f"cannot be read: {error.strerror}")) from None
+        if self._tally is not None:
+            self._tally.add(data)
+        return data
 
     def _at(self, why: str) -> str:
         return one_line(f"{self.path}:{self.line}: {why}")
@@ -70,16 +125,26 @@ class TextFile:
 
 
 @contextmanager
-def open_text(path: str | Path) -> Iterator[TextFile]:
-    """A regular file, plain or gzip by its content, whatever its name."""
-    path = Path(path)
+def open_text(path: str | Path | Section, checksum: Checksum | None = None) -> Iterator[TextFile]:
+    """A regular file, plain or gzip by its content, whatever its name; of a plain one perhaps a section."""
+    section, path = (path, Path(path.path)) if isinstance(path, Section) else (None, Path(path))
     with naming(path):
         refuse_irregular(path)
         file = path.open("rb")
     with file:
-        zipped = file.peek(len(GZIP)).startswith(GZIP)
-        with gzip.GzipFile(fileobj=file) if zipped else nullcontext(file) as content:
-            yield TextFile(path, content)
+        if is_zipped(file):
+            with gzip.GzipFile(fileobj=file) as content:
+                yield TextFile(path, content, checksum)
+        elif section is None:
+            yield TextFile(path, file, checksum)
+        else:
+            between = Between(file, section.start, section.stop)
+            yield TextFile(path, between, checksum, begins=section.start == 0)
+
+
+def is_zipped(file: BufferedReader) -> bool:
+    """Whether a file that was just opened is gzip, by its content."""
+    return file.peek(len(GZIP)).startswith(GZIP)
 
 
 def refuse_irregular(path: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 
 import torch
 
+from ..data.workers import end_with_parent
 from .claim import Claim, find_claim, measured
 
 Trial = tuple[str, int]  # an arm and a seed
@@ -68,12 +66,3 @@ def at_once(claim: Claim, trials: Sequence[Trial], size: str, processes: int) ->
 def measured_by_name(name: str, arm: str, seed: int, size: str) -> Measurement:
     """The same in another process, which finds the claim by its name."""
     return measurement(find_claim(name), arm, seed, size)
-
-
-def end_with_parent() -> None:
-    """End this process when its parent has ended, even if that was killed. Ctrl-C is for the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None
-    wait = parent.join
-    threading.Thread(target=lambda: (wait(), os._exit(1)), daemon=True).start()

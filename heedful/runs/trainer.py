@@ -7,7 +7,6 @@ through a `Reporter`, so that a terminal, a file and a test each get what suits 
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -17,7 +16,7 @@ from typing import Any, Self
 import torch
 
 from ..errors import BadInput, NotFinite, command
-from ..files import naming, present, write_json
+from ..files import link_tree, naming, present, write_json
 from ..interop.run.read import BORROWED, described
 from ..tasks import find_task
 from ..tasks.origin import is_foreign
@@ -84,19 +83,7 @@ def share_data(ready: Path, path: Path) -> None:
     """Share data that were prepared elsewhere, by links where possible: nobody writes into them again."""
     files_first = sorted(ready.iterdir(), key=lambda entry: entry.is_dir())  # a vocabulary, then what it made
     for entry in files_first:
-        aside = path / f".{entry.name}.tmp-{os.getpid()}"
-        if entry.is_dir():
-            shutil.copytree(entry, aside, copy_function=link_or_copy)
-        else:
-            link_or_copy(entry, aside)
-        os.replace(aside, path / entry.name)
-
-
-def link_or_copy(old: Path | str, new: Path | str) -> None:
-    try:
-        os.link(old, new)
-    except OSError:
-        shutil.copy(old, new)
+        link_tree(entry, path / entry.name)
 
 
 def resume(

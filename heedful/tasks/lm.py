@@ -17,7 +17,7 @@ from ..data.batch import Tensors
 from ..data.packing import Packing
 from ..data.plan import RowPlan, WindowPlan, shares
 from ..data.report import Report
-from ..data.store import Store
+from ..data.shards import Stream, rows_at
 from ..data.vocab import Vocab
 from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
@@ -30,9 +30,19 @@ from ..parts.places import Packed
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, Track, silently
-from .lm_data import DELIMITER, TextExamples, TextSource, files_of, frequencies, held_out_text, prepare
+from .lm_data import (
+    DELIMITER,
+    TextExamples,
+    TextSource,
+    files_of,
+    frequencies,
+    held_out_text,
+    least_characters,
+    prepare,
+    sampled,
+)
 from .long import Recurrent, Segments, recurrent_losses
-from .metrics import BY_FREQUENCY, unigram_entropy
+from .metrics import BY_FREQUENCY, share_of, unigram_entropy
 from .origin import DECODERS, Origin, begin, special_of, starting_from, vocab_of
 from .recipe.choices import Choice, DataSize, dropout_by_epochs, steps_for, with_batch
 from .recipe.settings import (
@@ -99,7 +109,7 @@ class Windows:
 
     unit = "windows"
 
-    def __init__(self, stream: np.ndarray, context: int, end: int) -> None:
+    def __init__(self, stream: Stream, context: int, lengths: np.ndarray) -> None:
         self.stream, self.context = stream, context
         self.tokens = len(stream)  # of text
         self.enough = len(stream) > 1
@@ -127,8 +137,8 @@ class Documents:
 
     unit = "rows"
 
-    def __init__(self, stream: np.ndarray, context: int, end: int) -> None:
-        self.stream, self.end, self.packing = stream, end, Packing(stream, end, context)
+    def __init__(self, stream: Stream, context: int, lengths: np.ndarray) -> None:
+        self.stream, self.packing = stream, Packing(lengths, context)
         self.tokens = self.packing.tokens
         self.enough = self.packing.rows > 0
 
@@ -199,9 +209,7 @@ def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str
     if origin is not None and not getattr(origin.config, "causal", True):
         fault = f"{origin.folder} lets tokens see those after them (is_causal: false)"
         raise BadInput(one_line(f"{fault}: it cannot learn to predict the next token; use classify"))
-    vocab, train, valid, report = prepare(recipe, folder, origin)
-    if report.counts:
-        say(report.sentence())
+    vocab, train, valid = prepare(recipe, folder, origin, say)
     return TextExamples(vocab, train, valid, files_of(recipe), origin)
 
 
@@ -212,7 +220,8 @@ def job(recipe: Recipe, examples: TextExamples) -> Job:
     context = min(recipe.data.max_length or config.context, config.context)
     stream, held_out = examples.train.stream("text"), examples.valid.stream("text")
     kind = rows_for(recipe)
-    learned, tried = (kind(tokens, context, vocab.eos) for tokens in (stream, held_out))
+    stores = examples.train, examples.valid
+    learned, tried = (kind(one.stream("text"), context, one.lengths("text")) for one in stores)
     if not learned.enough or not tried.enough or (kind is not Documents and len(stream) <= context):
         raise BadInput(
             f"{examples.files} has {len(stream):,} tokens to learn from and {len(held_out):,} held out: "
@@ -248,7 +257,7 @@ def job(recipe: Recipe, examples: TextExamples) -> Job:
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
             (
                 f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes per token"
-                f"{sampled(examples.train)}"
+                f"{sampled(examples.train.about.get('every', 1))}"
             ),
             *([describe_start(recipe, False)] if origin else []),
         ],
@@ -284,6 +293,9 @@ def foresee(recipe: Recipe) -> Iterator[Choice]:
         or {"data.tokenizer", "data.vocab_size"} & (recipe.given or frozenset())
     ):
         return
+    if least_characters(d.text) * PIECES_PER_CHARACTER >= MOST_PIECES:  # nothing need be read to say so
+        yield Choice("data.vocab_size", MOST_PIECES, "the text is long")
+        return
     long = TextSource(recipe, Report(d.bad_lines)).characters
     if long < CHARACTERS:
         yield Choice("data.tokenizer", "char", f"the text has {long:,} characters")
@@ -312,16 +324,9 @@ def check(recipe: Recipe) -> None:
         raise BadInput("xl remembers one long text: data.pack is stream for it, not documents")
 
 
-def sampled(train: Store) -> str:
-    """What to say of a vocabulary that was learned from a part of the text."""
-    every = train.about.get("every", 1)
-    return f", learned from one piece of the text in {every}" if every > 1 else ""
-
-
-def windows(stream: np.ndarray, starts: np.ndarray, context: int) -> WindowBatch:
+def windows(stream: Stream, starts: np.ndarray, context: int) -> WindowBatch:
     """Windows of one token more than the context, as the plan placed them."""
-    at = starts[:, None] + np.arange(context + 1)
-    return WindowBatch(torch.from_numpy(stream[at].astype(np.int64)), tuple(starts.tolist()))
+    return WindowBatch(torch.from_numpy(rows_at(stream, starts, context + 1)), tuple(starts.tolist()))
 
 
 def evaluate(
@@ -363,13 +368,13 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     text = held_out_text(asked, vocab, 2)
     stream, size = text.stream, text.bytes
     context = context_of(model, asked.recipe, stream)
-    held_out = rows_for(asked.recipe)(stream, context, vocab.eos)
+    held_out = rows_for(asked.recipe)(stream, context, text.lengths)
     scores = evaluate(model, held_out, size / held_out.tokens, None, asked.rows, asked.track)
     how = {"windows": "windows:apart", "rows": "documents:packed", "segments": f"segments:{asked.rows} rows"}
     return Measured(
         examples=len(held_out.apart()),
         unit=held_out.unit,
-        metrics={**scores, "unknown": float((stream == vocab.unk).mean())},
+        metrics={**scores, "unknown": share_of(stream, vocab.unk)},
         baselines=frequencies(asked, stream, vocab),
         signature={"loss": f"{how[held_out.unit]}|context:{context}|vocab:{vocab.kind}|size:{vocab.size}"},
         counts={"tokens": len(stream), "bytes": size},
@@ -377,7 +382,7 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     )
 
 
-def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
+def context_of(model: Decoder, recipe: Recipe, stream: Stream) -> int:
     """Tokens of a window: the recipe's, or as many as the text or the model to start from has places for."""
     table = recipe.model.sizes.get("context") or model.inputs.position.longest or len(stream)
     return min(recipe.data.max_length or table, table, len(stream) - 1)
@@ -387,7 +392,7 @@ WRITTEN = 60  # tokens of a continuation
 PROMPT = 32  # tokens at most of what is continued
 
 
-def openings(stream: np.ndarray, end: int, count: int, context: int) -> list[np.ndarray]:
+def openings(stream: Stream, end: int, count: int, context: int) -> list[np.ndarray]:
     """Texts of at most `context` tokens from all over a stream: beginnings of documents where one is near."""
     found: dict[int, np.ndarray] = {}
     for start in (len(stream) * i // count for i in range(count)):

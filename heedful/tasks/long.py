@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..data.batch import Tensors
 from ..data.plan import SegmentPlan, shares
+from ..data.shards import Stream, rows_at
 from ..errors import BadInput
 from ..models.base.shells import Decoder
 from ..parts.long.segments import RecurrentAttention, SegmentMemory
@@ -48,7 +49,7 @@ class Segments:
 
     unit = "segments"
 
-    def __init__(self, stream: np.ndarray, context: int, end: int) -> None:
+    def __init__(self, stream: Stream, context: int, lengths: np.ndarray) -> None:
         self.stream, self.context = stream, context
         self.tokens = len(stream)
         self.enough = len(stream) > 1
@@ -73,8 +74,7 @@ class Segments:
         return found
 
     def batch(self, starts: np.ndarray, step: int, place: int, row: int = 0) -> SegmentBatch:
-        at = starts[:, None] + np.arange(self.length + 1)
-        tokens_BT = torch.from_numpy(self.stream[at].astype(np.int64))
+        tokens_BT = torch.from_numpy(rows_at(self.stream, starts, self.length + 1))
         return SegmentBatch(tokens_BT, step, place, row, tuple(starts.tolist()))
 
     def apart(self) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..data.shards import Stream
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"  # sacreBLEU's, for what `bleu` computes
 
@@ -206,7 +207,7 @@ ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "loss (token frequencies), nats per token"
 
 
-def unigram_entropy(stream: np.ndarray, held_out: np.ndarray, vocab: int) -> float:
+def unigram_entropy(stream: Stream, held_out: Stream, vocab: int) -> float:
     """The loss of guessing every token by how often it occurred (one is added to every count)."""
     counts = np.ones(vocab)
     for block in blocks_of(stream):
@@ -215,7 +216,12 @@ def unigram_entropy(stream: np.ndarray, held_out: np.ndarray, vocab: int) -> flo
     return sum(float(costs[block].sum()) for block in blocks_of(held_out)) / min(len(held_out), ENOUGH)
 
 
-def blocks_of(stream: np.ndarray, size: int = 1 << 18) -> Iterator[np.ndarray]:
+def share_of(stream: Stream, token: int) -> float:
+    """How much of a stream is one token."""
+    return sum(int((block == token).sum()) for block in blocks_of(stream, most=len(stream))) / len(stream)
+
+
+def blocks_of(stream: Stream, size: int = 1 << 18, most: int = ENOUGH) -> Iterator[np.ndarray]:
     """The beginning of a stream, a few tokens at a time: numpy counts in numbers four times as large."""
-    end = min(len(stream), ENOUGH)
+    end = min(len(stream), most)
     return (stream[at : min(at + size, end)] for at in range(0, end, size))

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..data.batch import Tensors
 from ..data.plan import WindowPlan, keyed, shares, splitmix
+from ..data.shards import Stream
 from ..data.vocab import SPECIALS, Vocab
 from ..errors import BadInput
 from ..models.base.settings import Part
@@ -28,7 +29,7 @@ from ..train.loss import Loss, cross_entropy
 from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured
 from .lm_data import TextExamples, files_of, frequencies, held_out_text, prepare
-from .metrics import BY_FREQUENCY, interval, unigram_entropy
+from .metrics import BY_FREQUENCY, interval, share_of, unigram_entropy
 from .next_sentence import Lines, elsewhere
 from .origin import ENCODERS, NO_TOKEN, Origin, begin, special_of, starting_from, vocab_of, with_heads
 from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, Schedule, TextInRows
@@ -122,7 +123,7 @@ def room_of(context: int, pairs: bool) -> int:
 
 
 def window_row(
-    stream: np.ndarray, start: int, room: int, cls: int = Vocab.cls, sep: int = Vocab.sep
+    stream: Stream, start: int, room: int, cls: int = Vocab.cls, sep: int = Vocab.sep
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """(tokens, segments, 1): a window between its two special tokens."""
     row = np.concatenate(([cls], stream[start : start + room], [sep])).astype(np.int64)
@@ -130,7 +131,7 @@ def window_row(
 
 
 def pair_row(
-    stream: np.ndarray,
+    stream: Stream,
     start: int,
     room: int,
     *key: int,
@@ -157,7 +158,7 @@ def pair_row(
 
 
 def batch_of(
-    stream: np.ndarray,
+    stream: Stream,
     starts: Sequence[int],
     room: int,
     pairs: bool,
@@ -247,9 +248,7 @@ class MlmTraining(FineTuning):
 
 def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> TextExamples:
     """Read the text, learn a vocabulary, and tokenize."""
-    vocab, train, valid, report = prepare(recipe, folder, origin)
-    if report.counts:
-        say(report.sentence())
+    vocab, train, valid = prepare(recipe, folder, origin, say)
     return TextExamples(vocab, train, valid, files_of(recipe), origin)
 
 
@@ -310,7 +309,7 @@ def job(recipe: Recipe, examples: TextExamples) -> Job:
     )
 
 
-def lines_of(stream: np.ndarray, lengths: np.ndarray, vocab: Any, pairs: bool) -> Lines | None:
+def lines_of(stream: Stream, lengths: np.ndarray, vocab: Any, pairs: bool) -> Lines | None:
     """Where pairs are cut."""
     return Lines.of(stream, lengths, vocab.eos) if pairs else None
 
@@ -326,7 +325,7 @@ def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) 
 
 
 def held_out_batches(
-    stream: np.ndarray,
+    stream: Stream,
     room: int,
     pairs: bool,
     vocab: int | Marks,
@@ -398,7 +397,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
         examples=len(starts),
         unit="pairs" if pairs else "windows",
         per="blank",
-        metrics={**scores, "unknown": float((stream == vocab.unk).mean())},
+        metrics={**scores, "unknown": share_of(stream, vocab.unk)},
         intervals={name: interval(scores[name], count) for name, count in shares.items() if name in scores},
         baselines=frequencies(asked, stream, vocab),
         signature={
@@ -410,9 +409,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     )
 
 
-def samples(
-    model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, recipe: Recipe
-) -> list[WrittenSample]:
+def samples(model: WithHeads, vocab: Vocab, stream: Stream, room: int, recipe: Recipe) -> list[WrittenSample]:
     """The first held-out windows with blanks, and what the model put in them."""
     size, marks = min(room, SHOWN, len(stream)), marks_of(vocab)
     most = min(sample_count(recipe.evaluate.examples) * size, len(stream) - size + 1)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..data.shards import Stream, tokens_at
+
 
 @dataclass(frozen=True)
 class Lines:
@@ -19,9 +21,10 @@ class Lines:
     bounds: np.ndarray  # where documents begin, and where the last one ends
 
     @classmethod
-    def of(cls, stream: np.ndarray, lengths: np.ndarray, end: int) -> Lines:
+    def of(cls, stream: Stream, lengths: np.ndarray, end: int) -> Lines:
         """lengths: tokens of each line, the marks between documents being lines too. end: that mark."""
-        marks = np.flatnonzero(stream == end)
+        alone = (np.cumsum(lengths) - lengths)[lengths == 1]
+        marks = alone[tokens_at(stream, alone) == end]
         bounds = np.unique(np.concatenate(([0], marks + 1, [len(stream)])))
         starts = np.unique(np.cumsum(lengths) - lengths)
         return cls(np.setdiff1d(starts, np.concatenate((bounds, marks))), bounds)

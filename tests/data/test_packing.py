@@ -31,6 +31,11 @@ def stream_of(documents: list[list[int]]) -> np.ndarray:
     return np.array([token for document in documents for token in (*document, END)], np.uint16)
 
 
+def sizes_in(stream: np.ndarray) -> np.ndarray:
+    """Tokens of each document, its end included."""
+    return np.diff(np.flatnonzero(stream == END), prepend=-1)
+
+
 def documents_of(sizes: list[int]) -> list[list[int]]:
     """Documents of given sizes; no token of the text is the end."""
     numbers = np.random.default_rng(len(sizes)).integers(END + 1, tiny.VOCAB, sum(sizes)).tolist()
@@ -48,7 +53,7 @@ def test_every_token_stands_in_one_row_and_no_row_is_too_long(at_once, sizes, le
     stream = stream_of(documents_of(sizes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "AT_ONCE", at_once)
-        found = Packing(stream, END, length)
+        found = Packing(sizes_in(stream), length)
     seen = np.zeros(len(stream), int)
     for number in range(found.rows):
         row = found.row(number)
@@ -65,7 +70,7 @@ def test_every_token_stands_in_one_row_and_no_row_is_too_long(at_once, sizes, le
 
 
 def test_a_long_document_is_cut_where_rows_end():
-    found = Packing(stream_of(documents_of([3, 23, 4])), END, 8)
+    found = Packing(sizes_in(stream_of(documents_of([3, 23, 4]))), 8)
     pieces = sorted(piece for number in range(found.rows) for piece in found.row(number))
     assert pieces == [(0, 3), (4, 8), (12, 8), (20, 7), (28, 4)]
 
@@ -75,12 +80,12 @@ def test_a_long_document_is_cut_where_rows_end():
     [([5, 4, 3, 2, 2], 8, 2), ([8, 8, 8], 8, 3), ([1] * 50, 7, 8), ([6, 6, 6, 2, 2, 2, 5, 3], 8, 4)],
 )
 def test_rows_are_as_few_as_can_be_in_easy_cases(sizes, length, rows):
-    assert Packing(stream_of(documents_of(sizes)), END, length).rows == rows
+    assert Packing(sizes_in(stream_of(documents_of(sizes))), length).rows == rows
 
 
 def test_rows_of_natural_lengths_are_nearly_full():
     sizes = np.random.default_rng(3).lognormal(4, 1, 5000).astype(int) + 1
-    found = Packing(stream_of([[9] * size for size in sizes]), END, 128)
+    found = Packing(sizes_in(stream_of([[9] * size for size in sizes])), 128)
     assert found.filled > 0.995
     one_each = sizes.sum() / (128 * (-(-sizes // 128)).sum())
     assert one_each < 0.6  # what a row for every document would come to
@@ -88,7 +93,7 @@ def test_rows_of_natural_lengths_are_nearly_full():
 
 def test_the_same_stream_is_always_packed_alike():
     """Pinned: other rows would make a resumed run another run."""
-    found = Packing(stream_of(documents_of([3, 1, 4, 1, 5, 9, 2, 6])), END, 9)
+    found = Packing(sizes_in(stream_of(documents_of([3, 1, 4, 1, 5, 9, 2, 6]))), 9)
     rows = [found.row(number) for number in range(found.rows)]
     assert rows == [[(19, 9)], [(13, 5), (6, 4)], [(32, 6), (0, 3)], [(29, 2), (4, 1), (11, 1)]]
 
@@ -98,7 +103,7 @@ def test_many_documents_take_little_memory():
     stream[19::20] = END
     tracemalloc.start()
     try:
-        found = Packing(stream, END, 256)
+        found = Packing(sizes_in(stream), 256)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -131,7 +136,7 @@ LENGTH = 12
 def rows_and_model() -> tuple[lm.Documents, list[list[int]], torch.nn.Module]:
     documents = documents_of(SIZES)
     return (
-        lm.Documents(stream_of(documents), LENGTH, END),
+        lm.Documents(stream_of(documents), LENGTH, sizes_in(stream_of(documents))),
         documents,
         tiny.build(tiny.DECODERS["gpt2"]),
     )

@@ -26,7 +26,7 @@ from helpers.runs import (
 )
 
 import heedful
-from heedful.data import text_file, vocab
+from heedful.data import sections, vocab, workers
 from heedful.data.store import Store
 from heedful.errors import BadInput
 from heedful.runs import trainer
@@ -326,8 +326,9 @@ def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, 
     lines = [f"word{n} and a few others\n" for n in range(3000)]
     text = tmp_path / "large"
     text.write_text("".join(lines))
-    monkeypatch.setattr(text_file, "CHUNK", 200)
+    monkeypatch.setattr(sections, "PART", 2000)
     monkeypatch.setattr(lm_data, "SAMPLE", text.stat().st_size // 5)
+    monkeypatch.setattr(workers, "MOST", 1)
     learned: list[str] = []
 
     def train_vocab(kind, pieces, size, lower):
@@ -347,7 +348,7 @@ def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, 
     assert np.histogram(places, 9, (0, 2700))[0].min() > 30  # from all over the text
     trainer.resume(tmp_path / "run", again, CPU)
     for told in (talk, again):
-        assert any("learned from one piece of the text in 5" in line for line in told.lines)
+        assert any("learned from 1/5 of the text" in line for line in told.lines)
 
 
 def test_a_bad_line_is_told_once_however_often_a_text_is_read(texts, tmp_path):

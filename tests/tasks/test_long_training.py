@@ -118,11 +118,12 @@ def tiny_xl(memory=8, recall=8, **more):
 
 
 STREAM = np.random.default_rng(0).integers(0, 17, 85)
+LENGTHS = np.array([85])
 
 
 @torch.no_grad()
 def test_a_step_sees_what_the_one_before_left_and_the_same_when_asked_twice():
-    model, segments = tiny_xl(), Segments(STREAM, 4, 0)
+    model, segments = tiny_xl(), Segments(STREAM, 4, LENGTHS)
     plan, loss = segments.plan(3, seed=0), Recurrent(8)
     found = []
     for step in range(3):
@@ -138,7 +139,7 @@ def test_a_step_sees_what_the_one_before_left_and_the_same_when_asked_twice():
 
 @torch.no_grad()
 def test_micro_batches_see_the_memory_of_their_own_rows_however_they_are_shared_out():
-    model, segments = tiny_xl(), Segments(STREAM, 4, 0)
+    model, segments = tiny_xl(), Segments(STREAM, 4, LENGTHS)
     plan, sums, kept = segments.plan(3, seed=0), [], []
     for shared in ([1, 1, 1], [3, 3, 3], [2, 1, 3]):
         loss = Recurrent(8)
@@ -156,7 +157,7 @@ def test_micro_batches_see_the_memory_of_their_own_rows_however_they_are_shared_
 
 def test_evaluation_has_a_memory_of_its_own_length_which_may_be_longer_than_in_training():
     def loss(recall, context=4, rows=1):
-        held_out = Segments(STREAM, context, 0)
+        held_out = Segments(STREAM, context, LENGTHS)
         with torch.no_grad():
             return lm.evaluate(tiny_xl(recall=recall), held_out, 1.0, None, rows)["loss"]
 
@@ -167,7 +168,7 @@ def test_evaluation_has_a_memory_of_its_own_length_which_may_be_longer_than_in_t
 
 
 def test_several_processes_are_refused():
-    segments = Segments(STREAM, 4, 0)
+    segments = Segments(STREAM, 4, LENGTHS)
     with pytest.raises(BadInput, match="without torchrun"):
         segments.batches(segments.plan(3, 0), 0, 1, rank=1, world=2)
 

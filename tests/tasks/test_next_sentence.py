@@ -8,6 +8,7 @@ import torch
 
 from heedful.corpora import stories
 from heedful.data.report import Report
+from heedful.data.tokenizing import lines_of
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.models import bert
 from heedful.tasks import lm_data, mlm, recipe
@@ -90,7 +91,7 @@ def test_stories_are_kept_apart_only_where_pairs_are_made(pairs, monkeypatch):
 
 
 def test_lines_of_pieces_keep_their_ends():
-    assert list(lm_data.lines_of(["a\n\nb", "\nc\n"])) == ["a\n", "\n", "b", "\n", "c\n"]
+    assert list(lines_of(["a\n\nb", "\nc\n"])) == ["a\n", "\n", "b", "\n", "c\n"]
 
 
 def test_pairs_of_a_few_stories_can_be_learned_by_heart():

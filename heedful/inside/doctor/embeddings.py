@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.store import Store
+from ...data.shards import mapped
 from ...errors import BadInput
 from ...parts.embeddings import Inputs
 from .finding import OK, WARN, Finding, NotApplicable
@@ -60,7 +60,7 @@ def tokens_read(p: Patient, rows: int) -> Tensor | None:
         if not (p.folder / folder).is_dir():
             continue
         try:
-            store = Store.mapped(p.folder / folder)
+            store = mapped(p.folder / folder)
             streams = [store.stream(name)[:READ] for name in fields if name in store.fields]
         except (BadInput, OSError):
             return None

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...data.report import Report
+from ...data.shards import Stream
 from ...data.store import Store
 from ...errors import BadInput
 from ...files import one_line
@@ -123,7 +123,7 @@ def next_token_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]
     text = lm_data.held_out_text(asked, vocab, 2)
     stream = text.stream
     context = lm.context_of(p.model, asked.recipe, stream)  # type: ignore[arg-type]
-    rows = lm.ROWS[asked.recipe.data.pack](stream, context, vocab.eos)
+    rows = lm.ROWS[asked.recipe.data.pack](stream, context, text.lengths)
     loss = lm.evaluate(p.model, rows, text.bytes / rows.tokens, ROWS // 4, 4)["loss"]  # type: ignore[arg-type]
     return loss, by_frequency(asked, stream, vocab)
 
@@ -138,7 +138,7 @@ def blank_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     return mlm.evaluate(p.model, made)["loss"], by_frequency(asked, stream, vocab)  # type: ignore[arg-type]
 
 
-def by_frequency(asked: EvaluationRequest, stream: np.ndarray, vocab: Any) -> float:
+def by_frequency(asked: EvaluationRequest, stream: Stream, vocab: Any) -> float:
     found = lm_data.frequencies(asked, stream, vocab)
     if not found:
         raise BadInput("the text that was learned from is gone")

@@ -175,7 +175,7 @@ def stream(model: Model, data: str | None) -> tuple[Tensor, str]:
         except BadInput as error:
             why = f"the held-out text of {run} cannot be read: {error}"
             raise BadInput(one_line(f"{why}; --data FILE takes another")) from None
-        return torch.from_numpy(text.astype("int64")), f"held-out data of {run}"
+        return torch.from_numpy(text[:].astype("int64")), f"held-out data of {run}"
     if model.tokenizer is None:
         raise refusal(NAME, model, "it has no tokenizer")
     prose = " ".join(sentence.text for story in stories.split("valid") for sentence in story.sentences)
