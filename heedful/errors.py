@@ -36,6 +36,11 @@ class NoCheckpoint(BadInput):
     """A run has checkpoints and none of them is whole. Exit code 4."""
 
 
+class Lost(ConnectionError):
+    """Another process of the run is gone, and this one cannot go on without it. Exit code 6."""
+
+
+LOST = 6  # the exit code
 LAST_WORDS = 5.0  # seconds: for a leading process to say why it ends
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from .. import __version__
-from ..errors import BadInput, DiskFull, NoCheckpoint, NotFinite, said_once
+from ..errors import LOST, BadInput, DiskFull, Lost, NoCheckpoint, NotFinite, said_once
 from ..files import one_line
 from ..models import nearest
 from .shared.commands import COMMANDS, function_of
@@ -34,7 +34,7 @@ from .shared.exit_codes import (
     NOT_FINITE,
 )
 
-OWN_CODES = {NotFinite: NOT_FINITE, NoCheckpoint: NO_CHECKPOINT, DiskFull: DISK_FULL}
+OWN_CODES = {NotFinite: NOT_FINITE, NoCheckpoint: NO_CHECKPOINT, DiskFull: DISK_FULL, Lost: LOST}
 
 
 HELP = f"""\

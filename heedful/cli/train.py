@@ -30,7 +30,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..errors import BadInput, NotFinite, give_way, program, said_once
+from ..errors import LOST, BadInput, Lost, NotFinite, give_way, program, said_once
+from ..files import one_line
 from ..interop.run_folder import RECIPE, STAGES
 from ..tasks import STAGED, find_task
 from ..tasks.evaluation import format_score
@@ -112,7 +113,7 @@ def train(given: TrainOptions) -> int:
     from ..runs import trainer
     from ..runs.setup import SilentReporter
     from ..runs.track import refuse_missing
-    from ..train.processes import Lost, connected, join_world, leave_world, own_device
+    from ..train.processes import connected, join_world, leave_world, own_device
     from .shared.training import TrainingProgress, remark_on
 
     with said_once():
@@ -129,17 +130,22 @@ def train(given: TrainOptions) -> int:
     world = join_world(device)
     try:
         with TrainingProgress() if world.leads else nullcontext(SilentReporter()) as voice, connected(world):
-            path = Path(given.resume) if given.resume else where(given, world, device)
             if recipe is None:
+                path = Path(given.resume or "")
                 outcome = trainer.resume(path, voice, device, world, given.track)
             else:
+                path = where(given, recipe, world, device)
                 remark = remark_on(path, given.run, given.task)
                 outcome = trainer.start(recipe, path, voice, device, world, remark, track=given.track)
             world.wait(device)  # torchrun ends all once one has ended: that must not be before all is written
     except (trainer.LeaderFailed, NotFinite, Lost) as error:
-        if world.leads:
+        if world.leads or (isinstance(error, Lost) and world.speaks):
             raise
-        return give_way(NOT_FINITE if isinstance(error, NotFinite) else FAILED)
+        codes = {NotFinite: NOT_FINITE, Lost: LOST}
+        return give_way(codes.get(type(error), FAILED))
+    except Exception as error:
+        world.tell_end(one_line(str(error)))
+        raise
     finally:
         leave_world(world)
     if not outcome.finished:
@@ -149,14 +155,20 @@ def train(given: TrainOptions) -> int:
     return 0
 
 
-def where(given: TrainOptions, world: World, device: torch.device) -> Path:
-    """The run's folder: the one asked for, or the first free name, which the leading process finds."""
+def where(given: TrainOptions, recipe: Recipe, world: World, device: torch.device) -> Path:
+    """The run's folder: the one asked for, the one that this job has begun, or the first free name; the
+    leading process finds it."""
+    from ..runs.belonging import belongs
     from .shared.training import free_number, numbered
 
     if given.run:
         return Path(given.run)
-    number = world.from_leader([float(free_number(given.task)) if world.leads else 0.0], device)[0]
-    return numbered(given.task, int(number))
+    number = 0
+    if world.leads:
+        free = free_number(given.task)
+        begun = (n for n in range(1, free) if belongs(numbered(given.task, n), recipe))
+        number = next(begun, free)
+    return numbered(given.task, int(world.from_leader([float(number)], device)[0]))
 
 
 def summary(outcome: Outcome, path: Path) -> str:

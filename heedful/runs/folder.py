@@ -8,6 +8,7 @@ runs/NAME/
   samples.jsonl        what the model wrote for the same few held-out examples, one line for each evaluation
   status.json          why the run stopped
   lock                 which process owns the folder
+  job.json             under torchrun: which job began the run, see belonging.py
   model.safetensors    the best weights so far; model.json has their size and SHA-256
   checkpoints/step-N/  see checkpoint.py
 """
@@ -45,7 +46,7 @@ if sys.platform != "win32":
     import fcntl
 
 RECIPE, CONFIG, TOKENIZER, METRICS = "recipe.json", "config.json", "tokenizer.json", "metrics.jsonl"
-STATUS, LOCK, MODEL = "status.json", "lock", "model.json"
+STATUS, LOCK, MODEL, JOB = "status.json", "lock", "model.json", "job.json"
 INTERRUPTED_TWICE = 130
 MOST_SAMPLES = 8 * MEGABYTE  # bytes of samples.jsonl
 
@@ -68,6 +69,7 @@ class RunFolder:
         recipe: Mapping[str, Any],
         config: Mapping[str, Any] | None = None,
         tokenizer: str | None = None,
+        job: Mapping[str, Any] | None = None,
     ) -> RunFolder:
         """A new run in a folder that is not there, or empty, or was left by a `create` that was killed."""
         path = Path(path)
@@ -78,7 +80,7 @@ class RunFolder:
         with or_else(run.close):
             if present(path / RECIPE):
                 raise BadInput(f"{path} holds a run: go on with --resume {path}, or give another --run")
-            run.begin(recipe, config, tokenizer)
+            run.begin(recipe, config, tokenizer, job)
         return run
 
     @classmethod
@@ -90,7 +92,11 @@ class RunFolder:
         return cls(path, Lock(path / LOCK))
 
     def begin(
-        self, recipe: Mapping[str, Any], config: Mapping[str, Any] | None, tokenizer: str | None
+        self,
+        recipe: Mapping[str, Any],
+        config: Mapping[str, Any] | None,
+        tokenizer: str | None,
+        job: Mapping[str, Any] | None,
     ) -> None:
         """Write what a run begins with, or nothing."""
         with or_else(self.unmake):
@@ -98,10 +104,12 @@ class RunFolder:
                 files.write_json(self.path / CONFIG, config)
             if tokenizer is not None:
                 files.write_text(self.path / TOKENIZER, tokenizer)
+            if job is not None:
+                files.write_json(self.path / JOB, job)
             self.write_recipe(recipe)
 
     def unmake(self) -> None:
-        for name in (RECIPE, TOKENIZER, CONFIG):
+        for name in (RECIPE, TOKENIZER, CONFIG, JOB):
             with suppress(OSError):
                 files.remove(self.path / name)
 
@@ -209,7 +217,7 @@ def refuse_name(path: Path) -> None:
 def refuse_foreign(path: Path) -> None:
     """A folder with files of another kind is left alone."""
     names = {inner.name for inner in path.iterdir() if not inner.name.startswith(".")}
-    begun = {LOCK, CONFIG, TOKENIZER} if LOCK in names else set()  # what a killed `create` leaves
+    begun = {LOCK, CONFIG, TOKENIZER, JOB} if LOCK in names else set()  # what a killed `create` leaves
     if RECIPE not in names and not names <= begun:
         foreign = min(names - begun)
         raise BadInput(one_line(f"{path} is no run, for it holds {foreign}: give another --run"))

@@ -25,6 +25,7 @@ from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import processes
 from ..train.processes import World
+from .belonging import belonging, belongs, fingerprint, wait_until_seen
 from .clock import Clock
 from .folder import METRICS, RECIPE, RunFolder
 from .resume import (
@@ -59,11 +60,16 @@ def start(
     """
     if not world.leads:
         return follow(path, device, world)
+    if belongs(path, recipe):
+        reporter.say(f"{path} was begun by this job: it goes on")
+        return resume(path, reporter, device, world, track)
     with StartSignal(world, device) as signal:
         refuse_impossible(recipe, world, device)
         refuse_taken(path)
         beside_others = path.parent.exists()
-        folder = RunFolder.create(path, {**to_json(recipe), "facts": data_fingerprint(recipe)})
+        folder = RunFolder.create(
+            path, {**to_json(recipe), "facts": data_fingerprint(recipe)}, job=belonging(recipe)
+        )
         try:
             with folder:
                 if ready is not None:
@@ -120,16 +126,17 @@ class LeaderFailed(Exception):
 
 
 class StartSignal:
-    """What the leading process sends the others once: begin, at this checkpoint; or give up: it failed."""
+    """What the leading process sends the others once: begin, at this checkpoint of the run with this recipe;
+    or give up: it failed."""
 
     def __init__(self, world: World, device: torch.device) -> None:
         self.world, self.device = world, device
         self.given = False
 
-    def give(self, ready: bool, step: int = 0) -> None:
+    def give(self, ready: bool, step: int = 0, recipe: float = 0.0) -> None:
         if not self.given:
             self.given = True
-            self.world.from_leader([float(ready), float(step)], self.device)
+            self.world.from_leader([float(ready), float(step), recipe], self.device)
 
     def __enter__(self) -> Self:
         return self
@@ -142,9 +149,10 @@ class StartSignal:
 def follow(path: Path, device: torch.device, world: World) -> Outcome:
     """What every other process does: it reads what the leading one has written, and writes nothing."""
     with processes.connected(world):
-        ready, step = world.from_leader([0.0, 0.0], device)
+        ready, step, written = world.from_leader([0.0, 0.0, 0.0], device)
         if not ready:
             raise LeaderFailed("the leading process could not begin")
+        wait_until_seen(path, written)
         recipe = recipe_in(RunFolder.read_recipe(path))
         job = make_job(recipe, path, SilentReporter())
         saved = of_step(path, int(step)) if step else None
@@ -186,7 +194,9 @@ def prepare_and_train(
     folder.write_recipe({**to_json(recipe), "facts": found})
     write_json(folder.path / "config.json", describe_model(job))
     reporter.say(f"run: {folder.path}{remark}")
-    signal.give(True, 0 if saved is None else saved.state["step"])
+    signal.give(True, 0 if saved is None else saved.state["step"], fingerprint(folder.path))
+    if world.pulse is not None:
+        world.pulse.note = lambda why: folder.status("failed", error=why)
     try:
         with processes.connected(world):
             task, timed = find_task(recipe.task), clock if world.size == 1 and saved is None else None

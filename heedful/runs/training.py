@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +25,10 @@ from ..tasks.recipe.settings import Recipe
 from ..tasks.task import SAMPLES, Job
 from ..tasks.tuning import write_adapters
 from ..train import loop, processes
-from ..train.loop import Progress
+from ..train.heartbeat import Phase
+from ..train.loop import Batch, Progress
 from ..train.processes import World
+from .belonging import describe_stop, reason_to_stop
 from .clock import Clock
 from .folder import RECIPE, RunFolder, Stop
 from .plan import describe_plan, format_bytes, format_seconds, peak_memory
@@ -101,8 +103,9 @@ def train_run(
         reporter.say(f"already finished at step {state.step}: for more, raise train.steps in {path / RECIPE}")
     elif state.step:
         reporter.say(f"going on after step {state.step}")
-    finished, found = True, facts_of(recipe, job, world, device)
-    with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop:
+    finished, why, found = True, "", facts_of(recipe, job, world, device)
+    # whoever torchrun asks to end because another process has ended first finds out which one
+    with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop, processes.connected(world):
         pace: list[float] = []
         tokens = 0 if folder is None else tokens_in(folder.metrics.read())
 
@@ -132,6 +135,7 @@ def train_run(
                 retimed = recipe
                 evaluated = state.step % recipe.evaluate.every == 0 or last
                 if evaluated:
+                    world.mark(Phase.EVALUATE, state.step)
                     if clock is not None:
                         clock.before_evaluation(state.step)
                     state.best = evaluate(
@@ -153,8 +157,10 @@ def train_run(
                 stopping = saving = False
                 if called():  # in every process, or in none
                     stopping, saving = asked(), world.any(stop.saving, device)
+                    why = describe_stop(world.texts(reason_to_stop(stop.asked, world.abandoned), device))
                 due = last or stopping or saving or retimed != recipe
                 if due or state.step % recipe.checkpoint.every == 0:
+                    world.mark(Phase.SAVE, state.step)
                     save(state, folder, retimed, found)
                 if saving:
                     stop.saving = False
@@ -173,7 +179,7 @@ def train_run(
                     break
     if not patient(state, recipe):
         reporter.say(f"stopped at step {state.step}: no better for {state.best.since} evaluations")
-    return finish(state, job, path, folder, reporter, recipe, world, finished)
+    return finish(state, job, path, folder, reporter, recipe, world, finished, why)
 
 
 def remaining_steps(
@@ -200,7 +206,8 @@ def remaining_steps(
     def look(step: int) -> bool:
         return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or wanted()
 
-    batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, job, device)
+    batches = told(micro_batches_of(job, recipe, world), world)
+    settings = loop_settings(recipe, job, device)
     if can_run_ahead(job, state.model, state.scaler, world, device):
         steady = job.steady and not recipe.train.activation_checkpointing
         yield from train_async(
@@ -212,6 +219,18 @@ def remaining_steps(
     ):
         after(progress.step)
         yield progress
+
+
+def told(batches: Callable[[int], Sequence[Batch]], world: World) -> Callable[[int], Sequence[Batch]]:
+    """The same micro-batches of a step; the other processes hear how far this one is."""
+
+    def read(step: int) -> Sequence[Batch]:
+        world.mark(Phase.READ, step + 1)
+        found = batches(step)
+        world.mark(Phase.COMPUTE, step + 1)
+        return found
+
+    return read
 
 
 def patient(state: TrainingState, recipe: Recipe) -> bool:
@@ -228,13 +247,15 @@ def finish(
     recipe: Recipe,
     world: World,
     finished: bool,
+    why: str = "",
 ) -> Outcome:
     """Say why the run stopped; a finished one gives its best weights."""
     if not finished:
         if folder is not None:
-            folder.status("interrupted", step=state.step)
+            folder.status("interrupted", step=state.step, **({"why": why} if why else {}))
         resume = command("train", "--resume", path)
-        reporter.say(f"stopped at step {state.step} of {recipe.train.steps}: go on with `{resume}`")
+        asked = f" ({why})" if world.size > 1 and why else ""
+        reporter.say(f"stopped at step {state.step} of {recipe.train.steps}{asked}: go on with `{resume}`")
     elif folder is not None:
         folder.status("done", step=state.step, best=state.best.scores, best_step=state.best.step)
         if world.size == 1 or not recipe.train.fsdp:

@@ -8,6 +8,7 @@ divisor, the number of target tokens over all processes, so the losses are those
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +20,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..data.batch import Seen, seen_in
-from ..errors import BadInput
+from ..errors import BadInput, Lost
 from ..parts.blocks import Block
+from . import heartbeat, meeting
+from .heartbeat import Heartbeat, Phase
 from .loss import Loss
 
 PATIENCE = timedelta(minutes=30)  # for the other processes, which may be reading a large corpus
@@ -34,6 +37,7 @@ class World:
     rank: int = 0
     size: int = 1
     launcher: int = field(default_factory=os.getppid)  # the process that started this one
+    pulse: Heartbeat | None = field(default=None, compare=False)
 
     @property
     def leads(self) -> bool:
@@ -44,6 +48,21 @@ class World:
     def abandoned(self) -> bool:
         """Whether torchrun was killed: it has then ended none of its processes, and nobody else would."""
         return self.size > 1 and os.getppid() != self.launcher
+
+    def mark(self, phase: Phase, step: int = 0) -> None:
+        """Tell the others how far this process is: at a phase of a step."""
+        if self.pulse is not None:
+            self.pulse.mark(phase, step)
+
+    def tell_end(self, why: str = "") -> None:
+        """Tell the others that this process ends, and why, if that is of its own accord."""
+        if self.pulse is not None:
+            self.pulse.leave(why)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process says for its machine which other one is gone."""
+        return self.leads or (self.pulse is not None and self.pulse.speaks)
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all processes."""
@@ -99,9 +118,20 @@ def join_world(device: torch.device) -> World:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
-    if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-    return World(dist.get_rank(), size)
+    rank, backend = int(os.environ["RANK"]), "nccl" if device.type == "cuda" else "gloo"
+    if dist.is_initialized():
+        return World(rank, size, pulse=heartbeat.start(rank, size))
+    try:
+        if not meeting.shared():
+            dist.init_process_group(backend, timeout=PATIENCE)
+            return World(rank, size, pulse=heartbeat.start(rank, size))
+        with meeting.Meeting(rank, size, PATIENCE) as name:
+            pulse = heartbeat.start(rank, size, name)
+            store = dist.PrefixStore(name, meeting.connect(PATIENCE))
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            return World(rank, size, pulse=pulse)
+    except RuntimeError as error:
+        raise Lost(f"process {rank} on {socket.gethostname()} cannot reach the others: {error}") from error
 
 
 def own_device(device: torch.device) -> torch.device:
@@ -118,12 +148,9 @@ def own_device(device: torch.device) -> torch.device:
 
 
 def leave_world(world: World) -> None:
+    world.tell_end()
     if world.size > 1 and dist.is_initialized():
         dist.destroy_process_group()
-
-
-class Lost(ConnectionError):
-    """Another process of the run has ended, and this one cannot go on without it."""
 
 
 @contextmanager
@@ -134,7 +161,9 @@ def connected(world: World) -> Iterator[None]:
     except RuntimeError as error:
         if world.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
-        raise Lost("another process of this run has ended, and the rest cannot go on without it") from error
+        gone = "" if world.pulse is None else world.pulse.missing()
+        world.tell_end()
+        raise Lost(gone or "another process of this run has ended, and the rest cannot go on") from error
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -122,7 +122,8 @@ def follow_plan(path: str, folder: str) -> int:
     errors.LAST_WORDS = 0.0  # nobody ends these processes
     plan, answers = json.loads(Path(path).read_text()), []
     world = processes.join_world(CPU)
-    leave, processes.leave_world = processes.leave_world, lambda world: None  # who parts cannot meet again
+    # who parts cannot meet again
+    leave, processes.leave_world = processes.leave_world, lambda world: world.tell_end()
     for what, *given in plan:
         answers.append(ACTIONS[what](world, *given))
     (Path(folder) / f"{world.rank}.json").write_text(json.dumps(answers))
