@@ -2,7 +2,7 @@
 
 A guess x drawn from the draft's distribution q is accepted with probability min(1, p(x) / q(x)), p being the
 target's; at the first refusal the token is drawn from what q left of p, max(0, p - q) normalized; if all are
-accepted there is one more from p for free (Leviathan et al. 2023; Chen et al. 2023). What comes out has the
+accepted there is one more from p for free (Leviathan et al. 2023; Chen et al. 2023a). What comes out has the
 target's distribution exactly, whatever the draft. Greedy is the case where all probability lies on the
 likeliest token.
 """

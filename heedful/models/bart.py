@@ -1,4 +1,7 @@
-"""BART (Lewis et al. 2020): the Transformer with learned positions and normed inputs; mBART is pre-norm."""
+"""BART (Lewis et al. 2020): the Transformer with learned positions and normed inputs.
+
+mBART (Liu et al. 2020) is BART with pre-norm, for many languages.
+"""
 
 from __future__ import annotations
 

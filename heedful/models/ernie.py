@@ -1,4 +1,7 @@
-"""ERNIE (Sun et al. 2019, 2020): BERT that masks phrases and names; version 2.0 adds task embeddings."""
+"""ERNIE (Sun et al. 2019): BERT that masks phrases and names.
+
+Version 2.0 (Sun et al. 2020) adds task embeddings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""GPT-NeoX (Black et al. 2022; Pythia): attention and feed-forward side by side, and heads turned in part."""
+"""GPT-NeoX (Black et al. 2022): attention and feed-forward side by side, and heads rotated in part.
+
+Also Pythia (Biderman et al. 2023).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""M2M100 (Fan et al. 2020; NLLB): one translator for many languages, each of which is a token."""
+"""M2M100 (Fan et al. 2020): one translator for many languages, each of which is a token.
+
+NLLB (NLLB Team 2022) is the same network for 200 languages.
+"""
 
 from __future__ import annotations
 

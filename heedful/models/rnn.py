@@ -1,4 +1,4 @@
-"""Elman's network (1990) as a language model: tanh(x W + h U + b), again and again."""
+"""Elman's network (Elman 1990) as a language model: tanh(x W + h U + b), again and again."""
 
 from __future__ import annotations
 

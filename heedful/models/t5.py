@@ -1,4 +1,7 @@
-"""T5 (Raffel et al. 2020): a pre-norm encoder-decoder without biases, with relative positions. Also mT5."""
+"""T5 (Raffel et al. 2020): a pre-norm encoder-decoder without biases, with relative positions.
+
+Also mT5 (Xue et al. 2021), for many languages.
+"""
 
 from __future__ import annotations
 

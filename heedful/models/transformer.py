@@ -1,4 +1,7 @@
-"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes. Also Marian and Pegasus."""
+"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes.
+
+Also Marian (Junczys-Dowmunt et al. 2018) and Pegasus (Zhang et al. 2020).
+"""
 
 from __future__ import annotations
 

@@ -10,12 +10,16 @@ from sphinx.application import Sphinx
 from .commands import commands
 from .endpoints import endpoints
 from .exit_codes import exit_codes
+from .models import models_page
+from .papers import LinksToPapers, papers_page
 from .settings import architectures, tasks
 
 GENERATED = {
     "commands": commands,
     "endpoints": endpoints,
     "exit codes": exit_codes,
+    "models": models_page,
+    "papers": papers_page,
     "settings of tasks": tasks,
     "settings of architectures": architectures,
 }
@@ -34,6 +38,7 @@ def always_outdated(app: Sphinx, *_: object) -> list[str]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_transform(LinksToPapers)
     app.connect("source-read", fill)
     app.connect("env-get-outdated", always_outdated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

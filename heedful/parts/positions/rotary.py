@@ -63,7 +63,7 @@ class Rotary(Position):
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """Every frequency divided by `factor`: far positions look nearer (Chen et al. 2023)."""
+    """Every frequency divided by `factor`: far positions look nearer (Chen et al. 2023b)."""
 
     factor: float
     magnitude: ClassVar[float] = 1.0
