@@ -1,7 +1,8 @@
-"""LLaMA-style decoders (Touvron et al. 2023): RMSNorm first, rotary positions, gated feed-forward, shared keys.
+"""LLaMA-style decoders (Touvron et al. 2023): RMSNorm first, rotary positions, gated feed-forward layers, and
+query heads that share key/value heads.
 
-Also LLaMA 3 (Grattafiori et al. 2024), Mistral (Jiang et al. 2023), Qwen2 (Yang et al. 2024), Qwen3 (Yang et al.
-2025) and SmolLM2 (Allal et al. 2025). Query heads share key/value heads in groups.
+Also LLaMA 3 (Grattafiori et al. 2024), Mistral (Jiang et al. 2023), Qwen2 (Yang et al. 2024), Qwen3 (Yang et
+al. 2025) and SmolLM2 (Allal et al. 2025).
 """
 
 from __future__ import annotations

@@ -40,9 +40,8 @@ def heading_of(name: str) -> str:
 def section(name: str) -> str:
     """An architecture: what it is, as its file says, and a list of facts."""
     facts = {
-        "Code": f"`heedful/models/{name}.py`" + (
-            f", [settings](architectures.md#{name})" if name in tried() else ""
-        ),
+        "Code": f"`heedful/models/{name}.py`"
+        + (f", [settings](architectures.md#{name})" if name in tried() else ""),
         "Loads": ", ".join(loads(name)),
         "Exports": ", ".join(map(code, exports(name))) or "none",
         "Tasks": ", ".join(f"[{task}](settings.md#{task})" for task in trained_by()[name]),

@@ -1,7 +1,7 @@
 """Every paper that the code and the pages cite, with its link and the places that cite it.
 
-papers.toml has the papers. A citation is written as "Vaswani et al. 2017" or "Press, Smith and Lewis (2022)", and a
-link to a paper is a citation too. On the site, citations in pages are links to the page of papers.
+papers.toml has the papers. A citation is written as "Vaswani et al. 2017" or "Press, Smith and Lewis (2022)",
+and a link to a paper is a citation too. On the site, citations in pages are links to the page of papers.
 """
 
 import ast
@@ -116,7 +116,7 @@ def citations() -> tuple[list[tuple[Paper, Citation]], list[Citation]]:
 def in_text(text: str) -> Iterator[tuple[int, Paper | None, str]]:
     """(line, paper, as it is written) of every citation and of every link to a paper."""
     linked = {paper.link: paper for paper in papers().values()}
-    plain = re.sub(r"\n[ \t]*# ?", lambda gap: "\n" + " " * (len(gap[0]) - 1), text)  # comments of several lines
+    plain = re.sub(r"\n[ \t]*# ?", "\n", text)  # comments of several lines
     for match in pattern().finditer(plain):
         if not is_date(match):
             yield text.count("\n", 0, match.start()) + 1, paper_of(match), " ".join(match[0].split())
@@ -127,7 +127,7 @@ def in_text(text: str) -> Iterator[tuple[int, Paper | None, str]]:
 
 @cache
 def spans(path: Path) -> list[tuple[int, int, str]]:
-    """(first line, last line, name) of the functions and classes of a file, and of methods as "Class.method"."""
+    """(first line, last line, name) of the functions, classes and methods ("Class.method") of a file."""
     found: list[tuple[int, int, str]] = []
 
     def visit(body: list[ast.stmt], prefix: str) -> None:
