@@ -2,6 +2,7 @@
 grows with.
 
     python benchmarks/attention_lengths.py                          # a few lengths that a CPU can bear
+    python benchmarks/attention_lengths.py --draw benchmarks/attention-lengths.json    # of a record
     python benchmarks/attention_lengths.py --device cuda --lengths 2048 4096 8192 16384 32768 65536
 
 Expected powers of time: full and compressed 2, strided and fixed 1.5 (their stride is the root of the
@@ -21,12 +22,11 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from heedful.bench.plot import PlotPanel, Series, plot
+from heedful.bench.multiples import picture, power
 from heedful.parts.attention import attend_plain
 from heedful.parts.fused import attend_fused
 from heedful.parts.long.compressed import compressed, slots_view, with_first
@@ -118,19 +118,6 @@ def measure(attend: Attention, n: int, args: argparse.Namespace, dtype: torch.dt
     return statistics.median(seconds), memory
 
 
-FROM = 2048  # tokens: below, what a call costs whatever its length hides how it grows
-
-
-def power(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of log value over log length, by least squares, from 2,048 tokens on if there are two such
-    lengths."""
-    long = [i for i, n in enumerate(lengths) if n >= FROM]
-    kept = long if len(long) > 1 else range(len(lengths))
-    x, y = ([math.log(some[i]) for i in kept] for some in (lengths, values))
-    mx, my = statistics.mean(x), statistics.mean(y)
-    return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -141,8 +128,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="a series ends where a pass takes longer")
     parser.add_argument("--only", nargs="+", default=[], help="kinds to measure")
     parser.add_argument("--plot", type=Path, help="draw time and memory into this SVG file")
+    parser.add_argument("--draw", type=Path, help="draw the figures of this JSON file, and measure nothing")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.draw is not None:
+        draw_record(args.draw)
+        return
     if len(args.lengths) < 2:
         parser.error("a power needs two lengths at least")
     dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
@@ -170,27 +161,17 @@ def main() -> None:
     if args.json:
         print(json.dumps(found, indent=1))
     if args.plot is not None:
-        args.plot.write_text(drawn(found, args.device))
+        cuda, threads = args.device == "cuda", torch.get_num_threads()
+        who = torch.cuda.get_device_name() if cuda else f"CPU, {threads} thread{'s' * (threads > 1)}"
+        measured = {name: told["points"] for name, told in found.items()}
+        args.plot.write_text(picture(measured, f"{args.heads} heads of {args.width}, {who}"), "utf-8")
 
 
-def drawn(found: dict[str, dict[str, Any]], device: str) -> str:
-    """Time and memory side by side, each kind with the power it grows with."""
-
-    def panel(title: str, grows: str, place: int, words: Callable[[float], str], base: int) -> PlotPanel:
-        lines = [
-            Series(
-                name if told[grows] is None else f"{name}, n^{told[grows]:.2f}",
-                [(p[0], p[place]) for p in told["points"]],
-            )
-            for name, told in found.items()
-            if told["points"]
-        ]
-        return PlotPanel(title, "tokens", lines, words, y_base=base)
-
-    time_panel = panel("seconds, forwards and backwards", "time", 1, lambda v: f"{v:g}", 10)
-    memory_panel = panel("memory", "memory", 2, lambda v: f"{v / 2**20:,.0f} MiB", 4)
-    where = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} thread"
-    return plot(f"Attention alone against the length ({where})", [time_panel, memory_panel])
+def draw_record(path: Path) -> None:
+    """Draw recorded figures beside their file."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    found = {name: [(int(n), s, m) for n, s, m in points] for name, points in kept["points"].items()}
+    path.with_suffix(".svg").write_text(picture(found, kept["where"], kept["notes"]), encoding="utf-8")
 
 
 def line(

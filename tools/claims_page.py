@@ -15,6 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import unescape
 
 from heedful.lab.claim import claim_files
 
@@ -66,6 +67,13 @@ def row(report: dict[str, Any]) -> str:
     return f"| {report['letter']} | {link} | {report['says']} | {report['lecture']} | {report['verdict']} |"
 
 
+def title_of(name: str) -> str:
+    """The title of a figure that is there already."""
+    drawn = (DOCS / FIGURES / f"{name}.svg").read_text(encoding="utf-8")
+    found = re.search("<title>(.*?)</title>", drawn)
+    return unescape(found[1]) if found else name
+
+
 def section(report: dict[str, Any]) -> str:
     """A claim: what was asked, what was found, its parts, and the figure."""
     expected = "" if report["as_expected"] else " This is not the verdict that was predicted."
@@ -78,7 +86,7 @@ def section(report: dict[str, Any]) -> str:
 
 **Verdict: {report["verdict"]}.** {report["summary"]}{expected}
 
-![The figure of claim {report["letter"]}, {report["name"]}]({FIGURES}/{report["name"]}.svg)
+![Figure {report["letter"]}, {report["verdict"]}: {title_of(report["name"])}]({FIGURES}/{report["name"]}.svg)
 
 | statement | rule | measured | verdict |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""Plots: lines over two logarithmic axes, as SVG, in the style of inside/look/pictures.py.
+"""Plots: lines over two logarithmic axes, as SVG, in the style of inside/look/charts.py.
 
 Each series has a color and a mark of its own and its name at its end, so that a gray print says the same.
 """
@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..inside.look.shapes import FAINT, FONT, INK, MARGIN, PAPER, SMALL, width_of
-from ..inside.look.svg import FAMILY, clean, number, of
+from ..inside.look.charts import GRID
+from ..inside.look.shapes import FAINT, FONT, INK, INKS, MARGIN, PAPER, SMALL, width_of
+from ..inside.look.svg import clean, number, of, svg_file
 
 WIDTH, HEIGHT = 380, 260  # of a panel's field
-GRID = (226, 226, 226)
-COLORS = ((8, 48, 107), (217, 95, 2), (35, 139, 69), (117, 107, 177))
 Point = tuple[float, float]
 
 
@@ -65,11 +64,8 @@ def plot(title: str, panels: Sequence[PlotPanel], below: Sequence[str] = ()) -> 
         shapes += drawn
     bottom = top + HEIGHT + 76
     shapes += [text(MARGIN, bottom + 16 * i, line, SMALL + 1, fill=FAINT) for i, line in enumerate(below)]
-    width, height = math.ceil(right), math.ceil(bottom + 16 * len(below))
-    size = f'width="{width}" height="{height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}"'
-    paper = f'<rect {size} fill="{of(PAPER)}"/>'
-    return "\n".join([f'{head} font-family="{FAMILY}">', paper, *shapes, "</svg>\n"])
+    width = max(right, 2 * MARGIN + 1.12 * width_of(title, FONT + 2))
+    return svg_file(shapes, width, bottom + 16 * len(below), title)
 
 
 def draw(panel: PlotPanel, left: float, top: float) -> tuple[list[str], float]:
@@ -97,7 +93,7 @@ def draw(panel: PlotPanel, left: float, top: float) -> tuple[list[str], float]:
 
 def drawn_series(series: Series, i: int, x: Axis, y: Axis, name_at: float) -> list[str]:
     """A line, its marks, and its name at the end."""
-    color = COLORS[i % len(COLORS)]
+    color = INKS[i % len(INKS)]
     places = [(x.place(a), y.place(b)) for a, b in series.points]
     path = " ".join(f"{number(a)},{number(b)}" for a, b in places)
     shapes = [f'<polyline points="{path}" fill="none" stroke="{of(color)}" stroke-width="1.8"/>']

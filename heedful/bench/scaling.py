@@ -206,7 +206,24 @@ def picture(against: str, records: Sequence[dict[str, Any]]) -> str:
     time = panel("milliseconds per training step", "ms", lambda v: f"{v:,.0f}" if v >= 1 else f"{v:g}", 10)
     memory = panel("peak memory", "memory_bytes", lambda v: size(v).replace(".0 ", " "), 4)
     stopped = [f"{r['series']}: {r['x']:,} {r['failed']}" for r in records if r["failed"]]
-    return plot(f"{what}: {who}", [time, memory], stopped)
+    return plot(finding(against, records), [time, memory], [f"{what}, {who}", *stopped])
+
+
+def finding(against: str, records: Sequence[dict[str, Any]]) -> str:
+    """What the last points say: the title of the picture."""
+    done = [r for r in records if r["ms"]]
+    if len(done) < 2:
+        return f"A training step against the {against}"
+    last = max(r["x"] for r in done)
+    ends = sorted((r for r in done if r["x"] == last), key=lambda r: r["ms"])
+    if len(ends) > 1:
+        ratio = ends[-1]["ms"] / ends[0]["ms"]
+        return (
+            f"At {last:,} tokens, {ends[-1]['series']} takes {ratio:.1f} times as long as {ends[0]['series']}"
+        )
+    first = min(done, key=lambda r: r["x"])
+    grown, longer = last / first["x"], ends[0]["ms"] / first["ms"]
+    return f"With {grown:,.0f} times the {X[against]}, a step takes {longer:,.0f} times as long"
 
 
 def binary_count(n: float) -> str:

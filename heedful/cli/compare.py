@@ -42,7 +42,7 @@ from ..errors import BadInput, command
 from ..files import one_line, present, write_text
 from ..models import nearest
 from ..tasks import find_task
-from ..tasks.evaluation import SHOWN, format_score
+from ..tasks.evaluation import format_score
 from ..tasks.recipe import parse_settings
 from ..train.device import find_device
 from .shared.exit_codes import INTERRUPTED_AND_SAVED
@@ -255,8 +255,8 @@ def write_report(path: Path, asked: Comparison, entries: list[Entry], metric: st
     rows = report.rows_of(entries, [done[key] for key in sorted(wanted & done.keys())], metric, rates)
     write_text(path / "table.csv", report.table_csv(rows))
     write_text(path / "trials.csv", report.trials_csv(rows))
-    title = f"{asked.task}{f' on {asked.corpus}' if asked.corpus else ''}: {SHOWN[metric][0]}"
-    write_text(path / "plot.svg", plot(rows, title))
+    what = f"{asked.task}{f' on {asked.corpus}' if asked.corpus else ''}"
+    write_text(path / "plot.svg", plot(rows, what))
     if as_json:
         facts = {"task": asked.task, "seeds": asked.seeds, "folder": str(path)}
         return json.dumps(report.as_json(rows, facts), indent=2)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from ..bench.plot import COLORS, GRID, line, text
-from ..inside.look.charts import round_numbers
-from ..inside.look.shapes import FAINT, FONT, MARGIN, PAPER, SMALL, width_of
-from ..inside.look.svg import FAMILY, clean, number, of
+from ..bench.plot import line, text
+from ..inside.look.charts import GRID, round_numbers
+from ..inside.look.shapes import FAINT, FONT, INKS, MARGIN, SMALL, width_of
+from ..inside.look.svg import clean, number, of, svg_file
 from ..tasks.evaluation import LOWER_IS_BETTER, SHOWN
 from .report import SAME, VariantRow
 from .significance import TEST
 
 WIDTH, STEP = 460, 34  # of the field, and from one variant to the next
-SURE, UNSURE = COLORS[0], (130, 130, 130)  # worse than the best for sure, or not
-BEST = COLORS[1]
+SURE, UNSURE = INKS[0], (118, 118, 118)  # worse than the best for sure, or not
+BEST = INKS[1]
 
 
-def plot(rows: Sequence[VariantRow], title: str) -> str:
-    """An SVG."""
+def plot(rows: Sequence[VariantRow], what: str) -> str:
+    """An SVG; what: what was compared."""
+    title = f"{what}: {finding(rows)}"
     there = [row for row in rows if row.figures]
     shown, form = SHOWN[rows[0].metric]
     left = MARGIN + max((width_of(row.name, FONT) for row in there), default=0) + 20
@@ -45,13 +45,18 @@ def plot(rows: Sequence[VariantRow], title: str) -> str:
     shapes += [
         text(MARGIN, bottom + 42 + 16 * i, told, SMALL + 1, fill=FAINT) for i, told in enumerate(below)
     ]
-    width = math.ceil(left + WIDTH + 3 * MARGIN)
-    height = math.ceil(bottom + 42 + 16 * len(below))
-    size = f'width="{width}" height="{height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}"'
-    return "\n".join(
-        [f'{head} font-family="{FAMILY}">', f'<rect {size} fill="{of(PAPER)}"/>', *shapes, "</svg>\n"]
-    )
+    width = max(left + WIDTH + 3 * MARGIN, 2 * MARGIN + 1.12 * width_of(title, FONT + 2))
+    return svg_file(shapes, width, bottom + 42 + 16 * len(below), title)
+
+
+def finding(rows: Sequence[VariantRow]) -> str:
+    """Which variant is best, and how many others are worse beyond doubt."""
+    name = SHOWN[rows[0].metric][0]
+    best = next((row.name for row in rows if row.verdict == "best"), None)
+    if best is None:
+        return name
+    worse = sum(bool(row.to_best and row.to_best.distinguishable) for row in rows)
+    return f"{best} has the best {name}; {worse} of {len(rows) - 1} others are worse for sure"
 
 
 def reach(row: VariantRow) -> list[float]:

@@ -14,10 +14,8 @@ from typing import Any
 
 from ..errors import BadInput
 from ..files import one_line, present
-from ..inside.look.themes import in_both_themes
 from ..parts.notebooks import both, framed
 from ..tasks import find_task
-from ..tasks.evaluation import SHOWN
 from .comparison import ModelVariant
 from .cost import VariantCost
 from .plot import plot
@@ -44,7 +42,7 @@ class ComparisonResult:
     def svg(self) -> str:
         """Every variant with its seeds, mean and interval, as the text of an SVG file."""
         on = f" on {self.corpus}" if self.corpus else ""
-        return plot(self.rows, f"{self.task}{on}: {SHOWN[self.rows[0].metric][0]}")
+        return plot(self.rows, f"{self.task}{on}")
 
     def text(self) -> str:
         """The table for a terminal."""
@@ -57,7 +55,7 @@ class ComparisonResult:
     def _repr_html_(self) -> str:
         colors = f"background:#fff;background:{PAPER};color:#222;color:{INK}"
         style = f"{colors};padding:8px;font-size:11px;margin:0;white-space:pre-wrap"
-        return framed(f'{in_both_themes(self.svg())}<pre style="{style}">{escape(self.text())}</pre>')
+        return framed(f'{self.svg()}<pre style="{style}">{escape(self.text())}</pre>')
 
 
 def compared(folder: str | os.PathLike[str], metric: str | None = None) -> ComparisonResult:

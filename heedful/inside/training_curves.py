@@ -13,9 +13,9 @@ from typing import Any
 
 from ..errors import BadInput
 from ..interop.run_files import METRICS, metrics
-from .look.charts import INKS, CurveLine, chart
+from .look.charts import CurveLine, chart
 from .look.drawing import Drawing, Pictured, heading
-from .look.shapes import FAINT, MARGIN, SMALL, TextLabel
+from .look.shapes import FAINT, INKS, MARGIN, SMALL, TextLabel
 
 MOST = 400  # points of a line; more are averaged in groups
 WIDE, HIGH, GAP = 300, 170, 34  # pixels of a field, and what is between fields
@@ -39,7 +39,7 @@ class TrainingCurves(Pictured):
     def picture(self) -> Drawing:
         """Losses together, then a field for each held-out score, and the learning rate."""
         picture = Drawing()
-        top = heading(picture, f"{self.name}\n{self.steps:,} steps")
+        top = heading(picture, f"{self.name}: {self.finding()}\n{self.steps:,} steps")
         loss = [
             CurveLine("training", thinned(self.figures.get("loss", [])), INKS[1], 1.2),
             CurveLine("held-out", self.figures.get(f"{VALID}loss", []), INKS[0], 2.2),
@@ -60,6 +60,17 @@ class TrainingCurves(Pictured):
             note = f"the training loss is averaged over {group(self.figures['loss'])} steps a point"
             picture.add(TextLabel(MARGIN, low, note, SMALL + 1, fill=FAINT))
         return picture
+
+    def finding(self) -> str:
+        """How the held-out loss ended, in a few words; the training loss where nothing was held out."""
+        for name, what in ((f"{VALID}loss", "held-out loss"), ("loss", "training loss")):
+            if points := self.figures.get(name):
+                (first, least), last = min(points, key=lambda point: point[1]), points[-1][1]
+                rises = (
+                    "" if last <= 1.02 * least or first == points[-1][0] else f", then rises to {last:.3g}"
+                )
+                return f"the {what} goes from {points[0][1]:.3g} to {least:.3g} at step {first:,.0f}{rises}"
+        return "what was logged"
 
     def text(self, width: int = 60) -> str:
         """A line for each figure: its course, its first number and its last."""

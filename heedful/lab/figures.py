@@ -1,7 +1,7 @@
 """Figures: every seed a dot, means and intervals beside it, axes with units; colors for light and dark pages.
 
 A figure is a row of panels. Each series has its name beside it and a shade of its own, so that a gray print
-says the same. The inks are those of Okabe and Ito (2008), darkened until they can be read as letters.
+says the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..inside.look.shapes import (
     FAINT,
     FONT,
     FRAME,
+    INKS,
     MARGIN,
     SIGNED,
     SMALL,
@@ -32,19 +33,8 @@ from ..inside.look.shapes import (
     color,
     width_of,
 )
-from ..inside.look.themes import in_both_themes
 from ..tasks.student import mean_interval
 
-INKS: tuple[Color, ...] = (
-    (0, 90, 150),
-    (176, 74, 0),
-    (0, 112, 80),
-    (150, 70, 120),
-    (60, 60, 60),
-    (120, 100, 0),
-    (30, 120, 190),
-    (110, 40, 40),
-)
 LEFT, BETWEEN = 62, 34  # pixels for the numbers of an axis, and from one panel to the next
 DOT = 5
 STEP = 24  # from one row of dots to the next
@@ -261,8 +251,3 @@ def figure(title: str, panels: Sequence[FigurePanel], below: Sequence[str] = ())
     for i, line in enumerate(below):
         picture.add(TextLabel(MARGIN, bottom + 15 * i, line, SMALL + 1, fill=FAINT))
     return picture
-
-
-def svg_file(picture: Drawing) -> str:
-    """An SVG for a file, whose colors follow the page that shows it."""
-    return in_both_themes(picture.svg()).replace("<svg ", '<svg style="color-scheme:light dark" ', 1)

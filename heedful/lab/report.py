@@ -17,7 +17,6 @@ from ..runs.folder import make_folders
 from ..tasks.student import mean_interval
 from .claim import Claim, Judgment, judge
 from .contents import REPORT
-from .figures import svg_file
 from .results import Results
 from .run import ClaimRun
 from .web_page import web_page
@@ -261,14 +260,14 @@ def report_of(run: ClaimRun, date: str | None = None) -> ClaimReport:
 def write_report(folder: Path, report: ClaimReport) -> None:
     """report.json and figure.svg, where the studio looks for them."""
     make_folders(folder)
-    write_text(folder / FIGURE, svg_file(report.claim.figure(report.results)))
+    write_text(folder / FIGURE, report.claim.figure(report.results).svg())
     write_json(folder / REPORT, report.as_json())
 
 
 def write_page(folder: Path, report: ClaimReport) -> list[Path]:
     """The page with its figure, the worksheet and its key, each as Markdown and for a browser."""
     make_folders(folder)
-    drawn = svg_file(report.claim.figure(report.results))
+    drawn = report.claim.figure(report.results).svg()
     texts = {"page": report.page(), "worksheet": report.worksheet(), "key": report.key()}
     files = {FIGURE: drawn, **{f"{name}.md": text for name, text in texts.items()}}
     files |= {f"{name}.html": web_page(text, {FIGURE: drawn}) for name, text in texts.items()}

@@ -28,7 +28,7 @@ def test_every_kind_is_measured_and_told(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.argv", [*asked, "--only", "linear", "--plot", str(drawing)])
     attention_lengths.main()
     assert capsys.readouterr().out.startswith("linear  ")
-    assert ">linear, n^" in drawing.read_text()
+    assert ">linear n^" in drawing.read_text()
 
 
 def test_one_length_has_no_power(monkeypatch, capsys):

@@ -142,7 +142,9 @@ def test_one_head_is_drawn_cell_by_cell_with_its_words_and_name():
     seen = look(imported("gpt2"), "The <cat> & I", layer=2, head=3)
     root = ET.fromstring(seen.svg())
     T = len(seen.down)
-    assert len(titles(root)) == T * (T + 1) // 2  # the future is not drawn
+    cells = [title for title in titles(root) if " attends to " in title]
+    assert len(cells) == T * (T + 1) // 2  # the future is not drawn
+    assert titles(root)[0] == "self-attention: layer 2 of 2, head 3 of 3"  # for screen readers
     weight = float(seen.chosen[0].weights_TS[2, 1])
     assert f"{seen.down[2]} attends to {seen.across[1]}: {weight:.3f}" in titles(root)
     assert "self-attention: layer 2 of 2, head 3 of 3" in texts(root)

@@ -14,8 +14,7 @@ import heedful
 from heedful.inside.ablation import HeadName
 from heedful.inside.costs import costs
 from heedful.inside.head_pictures import HeadCell, head_grid
-from heedful.inside.look.charts import INKS
-from heedful.inside.look.shapes import FAINT, INK, PAPER, WEIGHTS, color
+from heedful.inside.look.shapes import FAINT, INK, INKS, PAPER, WEIGHTS, color
 from heedful.inside.look.themes import contrast, dark, ink_on, rgb_of, share_on
 from heedful.inside.rollout import rollout_of
 from heedful.inside.similar import similar, token_differences

@@ -24,7 +24,7 @@ def costs_picture(found: Costs) -> Drawing:
     told = f"{found.parameters:,} parameters; {found.flops_per_token['forward']:,} FLOPs per {found.tokens}"
     sizes = f"batch {found.batch}, length {found.length}"
     sizes += "" if found.source_length is None else f", source {found.source_length}"
-    y = heading(picture, f"costs of a model\n{told}\n{sizes}, {found.precision}") + 22
+    y = heading(picture, f"{finding(found)}\n{told}\n{sizes}, {found.precision}") + 22
     rows = list(parts_below(found.whole))[:ROWS]
     left = MARGIN + max((INDENT * level + width_of(part.name, SMALL + 1) for level, part in rows), default=0)
     columns = [left + 24, left + 24 + NUMBER + BAR + 28]
@@ -42,6 +42,14 @@ def costs_picture(found: Costs) -> Drawing:
     for i, line in enumerate(notes):
         picture.add(TextLabel(MARGIN, y + 16 + 15 * i, line, SMALL + 1, fill=FAINT))
     return picture
+
+
+def finding(found: Costs) -> str:
+    """Which part of the model is the largest."""
+    parts = found.whole.parts
+    largest = max(parts, key=lambda part: part.parameters, default=found.whole)
+    share = largest.parameters / max(1, found.whole.parameters)
+    return f"{largest.name} has {share:.0%} of the parameters"
 
 
 def parts_below(part: Part, level: int = 0) -> Iterator[tuple[int, Part]]:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .drawing import Drawing
-from .shapes import FAINT, FONT, INK, SMALL, Color, Line, Polyline, TextLabel
+from .shapes import FAINT, FONT, INK, INKS, SMALL, Color, Line, Polyline, TextLabel
 
 GRID = (222, 222, 222)
-INKS: tuple[Color, ...] = ((8, 81, 156), (190, 78, 0), (24, 116, 56))  # readable as text
 LEFT, BOTTOM = 58, 34  # pixels for numbers beside and below a field
 
 

@@ -11,16 +11,16 @@ from ...parts.notebooks import framed
 from .png import png_of
 from .shapes import FAINT, FONT, MARGIN, SLOPE, SMALL, Box, Shape, Table, TextLabel, color, reach, width_of
 from .svg import svg_of
-from .themes import in_both_themes
 
 
 @dataclass
 class Drawing:
-    """Shapes on white paper that grows with them."""
+    """Shapes on paper that grows with them."""
 
     shapes: list[Shape] = field(default_factory=list)
     width: float = 0
     height: float = 0
+    title: str = ""  # for screen readers; the first label if nothing else is said
 
     def add(self, *shapes: Shape) -> None:
         for shape in shapes:
@@ -29,12 +29,13 @@ class Drawing:
             self.shapes.append(shape)
 
     def svg(self) -> str:
-        """The drawing as the text of an SVG file."""
-        return svg_of(self.shapes, self.width, self.height)
+        """The drawing as the text of an SVG file, readable on light and on dark pages."""
+        first = next((shape.text for shape in self.shapes if isinstance(shape, TextLabel)), "picture")
+        return svg_of(self.shapes, self.width, self.height, self.title or first)
 
     def html(self) -> str:
         """The drawing for a notebook, readable on light and on dark pages."""
-        return framed(in_both_themes(self.svg()))
+        return framed(self.svg())
 
     def png(self, zoom: float = 2.0) -> bytes:
         """The drawing as a PNG file, drawn by Pillow."""
@@ -62,7 +63,7 @@ class Pictured(ABC):
 
 def heading(picture: Drawing, title: str) -> float:
     """The title's lines; where what comes next may begin."""
-    y = 10.0
+    y, picture.title = 10.0, picture.title or title.partition("\n")[0]
     for i, line in enumerate(title.splitlines()):
         y += 18
         picture.add(TextLabel(MARGIN, y, line, FONT, bold=i == 0))

@@ -24,6 +24,20 @@ LEVELS = 32  # colors of a grid
 WEIGHTS: tuple[Color, ...] = ((255, 255, 255), (158, 202, 225), (49, 130, 189), (8, 48, 107))
 SIGNED: tuple[Color, ...] = ((0, 32, 76), (87, 92, 109), (165, 156, 116), (255, 234, 70))
 
+# Inks of lines and letters, in the order in which they are used. On light and on dark paper, each can be read
+# as text, and any two can be told apart with deuteranopia, protanopia and tritanopia. Orange, teal and purple
+# follow Okabe and Ito (2008), darkened until letters can be read.
+INKS: tuple[Color, ...] = (
+    (30, 70, 225),
+    (170, 40, 0),
+    (20, 131, 122),
+    (130, 10, 147),
+    (76, 76, 76),
+    (119, 121, 7),
+    (0, 54, 89),
+    (91, 11, 20),
+)
+
 
 def color(share: float, ramp: Sequence[Color] = WEIGHTS) -> Color:
     """A color of the ramp, for a share from 0 to 1."""

@@ -23,21 +23,33 @@ from .shapes import (
     color,
     runs_of,
 )
+from .themes import in_both_themes
 
 FAMILY = "DejaVu Sans, Verdana, Arial, sans-serif"
 
 
-def svg_of(shapes: Sequence[Shape], width: float, height: float) -> str:
+def svg_of(shapes: Sequence[Shape], width: float, height: float, title: str) -> str:
     """The text of an SVG file."""
+    return svg_file([SVG[type(shape)](shape) for shape in shapes], width, height, title)
+
+
+def svg_file(drawn: Sequence[str], width: float, height: float, title: str) -> str:
+    """Elements as a file: on paper, with a title for screen readers, and with the colors of both themes.
+
+    Browsers choose the theme by the `color-scheme` of the page that shows the file; other programs show
+    the light one.
+    """
     width, height = math.ceil(width), math.ceil(height)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+    size = f'width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" style="color-scheme:light dark" {size}'
     lines = [
         f'{head} viewBox="0 0 {width} {height}" font-family="{FAMILY}">',
-        f'<rect width="{width}" height="{height}" fill="{of(PAPER)}"/>',
-        *(SVG[type(shape)](shape) for shape in shapes),
+        f"<title>{clean(title)}</title>",
+        f'<rect {size} fill="{of(PAPER)}"/>',
+        *drawn,
         "</svg>\n",
     ]
-    return "\n".join(lines)
+    return in_both_themes("\n".join(lines))
 
 
 def of(rgb: Color) -> str:

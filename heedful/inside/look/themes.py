@@ -8,11 +8,22 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ...parts.notebooks import both
-from .shapes import FAINT, FRAME, INK, PAPER, SIGNED, WEIGHTS, Color, color
+from .shapes import FAINT, FRAME, INK, INKS, PAPER, SIGNED, WEIGHTS, Color, color
 
 # From the paper to the brightest: what is dark on light paper is bright on dark paper.
 DARK_WEIGHTS: tuple[Color, ...] = ((22, 24, 29), (24, 66, 110), (62, 140, 205), (214, 236, 255))
+DARK_INKS: tuple[Color, ...] = (
+    (125, 195, 240),
+    (225, 135, 45),
+    (185, 255, 190),
+    (222, 60, 245),
+    (150, 150, 150),
+    (245, 217, 17),
+    (165, 235, 255),
+    (235, 175, 145),
+)
 DARK: dict[Color, Color] = {
+    **dict(zip(INKS, DARK_INKS, strict=True)),
     PAPER: DARK_WEIGHTS[0],
     INK: (232, 234, 238),
     FAINT: (168, 173, 181),

@@ -20,7 +20,7 @@ from ...tasks.metrics import interval
 from ...tasks.rl import BASELINE
 from ...tasks.rouge import mean_interval
 from ...tasks.student import mean_interval as seed_interval
-from ..figures import DotPanel, LinePanel, figure, svg_file
+from ..figures import DotPanel, LinePanel, figure
 from .judged import JudgedStage
 from .stages import BY_NAME, COMPARED, OVER_OPTIMIZED, SUPERVISED
 
@@ -279,7 +279,7 @@ def drawn(rows: Sequence[StageRow], points: Sequence[WayPoint]) -> str:
         )
     below = ["Every dot is a seed, or an evaluation of one. Bars: means; lines: 95 % intervals over seeds."]
     title = "DPO and RL raise the true reward; RL against a reward model may raise its score only"
-    return svg_file(figure(title, panels, below))
+    return figure(title, panels, below).svg()
 
 
 def lines_of(points: Sequence[WayPoint], name: str) -> dict[str, dict[float, list[float]]]:

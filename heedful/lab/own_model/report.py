@@ -18,7 +18,6 @@ from ...parts.positions.base import NoPosition, Position
 from ...runs.folder import make_folders
 from ...tasks.student import LEVEL, mean_interval
 from ..claim import combined
-from ..figures import svg_file
 from ..report import FIGURE, REPORT
 from ..rules import CONTRADICTED, EXACT, INCONCLUSIVE, SUPPORTED, Ruling, chance_beyond, ends
 
@@ -120,7 +119,7 @@ class OwnModelReport(Pictured):
 def write_tried(folder: Path, report: OwnModelReport) -> list[Path]:
     """report.json and figure.svg."""
     make_folders(folder)
-    write_text(folder / FIGURE, svg_file(report.picture()))
+    write_text(folder / FIGURE, report.picture().svg())
     write_json(folder / REPORT, report.as_json())
     return [folder / REPORT, folder / FIGURE]
 
