@@ -18,8 +18,7 @@ from ..inside.costs import costs, count_active, count_parameters
 from ..models.base.shells import DecoderClassifier
 from ..parts.watch import watch
 from ..runs import setup
-from ..runs.plan import shape_of
-from ..runs.setup import ALONE
+from ..runs.memory import shape_of
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import loop
@@ -40,7 +39,7 @@ class VariantCost:
 
 def cost_of(recipe: Recipe, job: Job, device: torch.device) -> VariantCost:
     """Build the model, and make two steps that are thrown away."""
-    few = replace(recipe, train=replace(recipe.train, steps=2, fsdp=False, compile=False))
+    few = replace(recipe, train=replace(recipe.train, steps=2, compile=False))
     model = setup.new_model(job, few, device)
     batches = [job.batches(step) for step in range(LOOKED_AT)]
     rule = flops_rule(model, job, recipe)
@@ -103,7 +102,7 @@ def counted(model: nn.Module, job: Job, batch: Any) -> float:
 
 def step_memory(model: nn.Module, recipe: Recipe, job: Job, micro: Any, device: torch.device) -> int:
     """Bytes of tensors alive at once, at most, in a training step on the largest batch; weights included."""
-    trained, loss_of = setup.prepare_model(model, job.loss, recipe, ALONE, device)
+    trained, loss_of = setup.prepare_model(model, job.loss, recipe, device)
     optimizers = setup.make_optimizers(recipe, model)
     settings, scaler = setup.loop_settings(recipe, job, device), setup.make_scaler(recipe, device)
     made = loop.train(trained, lambda step: micro, loss_of, optimizers, settings, scaler=scaler)

@@ -27,6 +27,8 @@ from ..tasks.task import Examples, Job
 from ..train import finder, loop, optimizer, processes
 from ..train.average import Average, MovingAverage, TailAverage
 from ..train.loop import Batch, LoopSettings, Progress, seed_for
+from ..train.parallel.spread import spread
+from ..train.parallel.way import ProcessGrid
 from ..train.processes import World
 from ..train.schedule import schedule
 
@@ -109,10 +111,10 @@ def prepare_model(
     model: nn.Module,
     loss_of: Callable[[Any, Any], Any],
     recipe: Recipe,
-    world: World,
     device: torch.device,
+    grid: ProcessGrid = ProcessGrid(),  # noqa: B008 (frozen)
 ) -> tuple[nn.Module, Callable[[Any, Any], Any]]:
-    """The model as the loop sees it, and its loss: with activation checkpointing, compiled, sharded."""
+    """The model as the loop sees it, and its loss: with activation checkpointing, compiled, spread."""
     t = recipe.train
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     if t.activation_checkpointing and not stacks:
@@ -122,11 +124,10 @@ def prepare_model(
         )
     for stack in stacks:
         stack.recompute = t.activation_checkpointing
-    model = for_training(model, compiled=t.compile, by_block=t.fsdp)  # weights come and go block by block
+    several = grid.size > 1  # then weights or gradients come and go block by block
+    model = for_training(model, compiled=t.compile, by_block=several)
     loss_of = processes.with_idle(loss_of)
-    if not t.fsdp or world.size == 1:  # alone: a run that several processes had begun
-        return model, loss_of
-    return processes.shard(model, world, device), processes.sharded_loss(loss_of)
+    return spread(model, loss_of, grid, device) if several else (model, loss_of)
 
 
 def micro_batches_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequence[Batch]]:
@@ -172,8 +173,8 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
     if not recipe.train.minutes:
         return recipe
     began = time.perf_counter()
-    few = replace(recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, fsdp=False, compile=False))
-    trial, loss_of = prepare_model(new_model(job, few, device), job.loss, few, world, device)
+    few = replace(recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, compile=False))
+    trial, loss_of = prepare_model(new_model(job, few, device), job.loss, few, device)
     optimizers, scaler = make_optimizers(few, trial), make_scaler(few, device)
     settings = loop_settings(few, job, device)
     if can_run_ahead(job, trial, scaler, world, device):
@@ -216,8 +217,8 @@ def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Itera
         precompute(recipe, examples, reporter, device)
         recipe, _ = decide(recipe, examples, reporter, device, ALONE)
         job = find_task(recipe.task).job(recipe, examples)
-        few = replace(recipe, train=replace(recipe.train, fsdp=False, compile=False))
-        model, loss_of = prepare_model(new_model(job, few, device), job.loss, few, ALONE, device)
+        few = replace(recipe, train=replace(recipe.train, compile=False))
+        model, loss_of = prepare_model(new_model(job, few, device), job.loss, few, device)
         if job.begin is not None:
             job.begin(model)
         settings = replace(

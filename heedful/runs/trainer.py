@@ -241,9 +241,10 @@ def describe_model(job: Job) -> dict[str, Any]:
 def refuse_impossible(recipe: Recipe, world: World, device: torch.device) -> None:
     """What no run can begin with."""
     refuse_compiling(recipe, device)
-    if recipe.train.fsdp and world.size == 1:
+    if recipe.train.parallel != "auto" and world.size == 1:
         raise BadInput(
-            "train.fsdp=true needs several processes: torchrun --nproc-per-node N -m -- heedful train ..."
+            f"train.parallel={recipe.train.parallel} needs several processes: "
+            "torchrun --nproc-per-node N -m -- heedful train ..."
         )
 
 

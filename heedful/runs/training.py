@@ -27,11 +27,14 @@ from ..tasks.tuning import write_adapters
 from ..train import loop, processes
 from ..train.heartbeat import Phase
 from ..train.loop import Batch, Progress
-from ..train.processes import World
+from ..train.parallel.wrapped import within
+from ..train.processes import World, is_spread
 from .belonging import describe_stop, reason_to_stop
 from .clock import Clock
 from .folder import RECIPE, RunFolder, Stop
-from .plan import describe_plan, format_bytes, format_seconds, peak_memory
+from .memory import format_bytes, peak_memory
+from .parallel import spreading
+from .plan import describe_plan, format_seconds
 from .resume import Best, Saved, TrainingState, facts_of, gather, kept, put_weights, restore, save
 from .setup import (
     Reporter,
@@ -82,7 +85,8 @@ def train_run(
     if (saved is None or adapted) and job.begin is not None:
         job.begin(model)
         world.take_over(model)  # what was computed from data may be rounded otherwise on another machine
-    trained, loss_of = prepare_model(model, job.loss, recipe, world, device)
+    plan = spreading(recipe, job, model, world, device)
+    trained, loss_of = prepare_model(model, job.loss, recipe, device, plan.grid)
     state = TrainingState(
         model, make_optimizers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
     )
@@ -95,7 +99,7 @@ def train_run(
             log.drop_after(state.step)
         folder.metrics.track = open_track(path, to_json(recipe), folder.metrics.read(), reporter.say)
         folder.status("running", step=state.step)
-    for line in describe_plan(recipe, job, model, world, device):
+    for line in describe_plan(recipe, job, model, world, device, plan):
         reporter.say(line)
     if not patient(state, recipe):
         reporter.say(f"already finished at step {state.step}: it lost patience")
@@ -258,7 +262,7 @@ def finish(
         reporter.say(f"stopped at step {state.step} of {recipe.train.steps}{asked}: go on with `{resume}`")
     elif folder is not None:
         folder.status("done", step=state.step, best=state.best.scores, best_step=state.best.step)
-        if world.size == 1 or not recipe.train.fsdp:
+        if not is_spread(state.model):
             put_weights(lasting(state.model), folder.read_model())
         for line in expert_load.describe_load(folder.metrics.path, state.step):
             reporter.say(line)
@@ -293,7 +297,7 @@ def evaluate(
     with state.average.in_place_of(model) if averaged and state.average else nullcontext():
         model.eval()
         with torch.no_grad(), eagerly():
-            scores, examples, samples = processes.within(
+            scores, examples, samples = within(
                 trained, lambda model: (job.evaluate(model), job.show(model), job.samples(model))
             )
         model.train()

@@ -21,7 +21,7 @@ from typing import Any
 from ..decode.streaming import Hypothesis
 from ..decode.turns import Turns
 from ..errors import BadInput, NotFinite
-from ..runs.plan import free_memory
+from ..runs.memory import free_memory
 from ..use.model import WRITERS, Model
 from ..use.together import Piece, Together, can_write_together
 from .frames import Frame, with_bytes

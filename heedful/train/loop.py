@@ -28,7 +28,8 @@ from ..errors import NotFinite
 from ..parts.watch import eagerly
 from .loss import Loss
 from .optimizer import set_rate
-from .processes import IdleBatch, World, bare, whole
+from .parallel.wrapped import bare, reducing
+from .processes import IdleBatch, World, whole
 from .schedule import Schedule
 
 
@@ -123,7 +124,6 @@ def train(
         tokens, seen_all = count_targets(micro, world, settings.device)
         nll, expert_load_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
         nll = world.sum(nll)
-        world.add_gradients(model)
         if scaler is not None:
             for optimizer in optimizers:
                 scaler.unscale_(optimizer)
@@ -183,11 +183,12 @@ def accumulate(
 ) -> tuple[Tensor, Tensor | None]:
     """Forward and backward passes of all micro-batches; returns the sums of nll and of expert load."""
     total, expert_load_LE = torch.zeros((), device=settings.device), None
-    for batch in micro:
-        with autocast(settings):
-            loss = loss_of(model, batch.to(settings.device))
-        share = loss.total / tokens
-        (share if scaler is None else scaler.scale(share)).backward()
+    for number, batch in enumerate(micro, 1):
+        with reducing(model, last=number == len(micro)):
+            with autocast(settings):
+                loss = loss_of(model, batch.to(settings.device))
+            share = loss.total / tokens
+            (share if scaler is None else scaler.scale(share)).backward()
         total = total + loss.nll.detach()
         if loss.expert_load_LE is not None:
             expert_load_LE = (

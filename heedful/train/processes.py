@@ -1,8 +1,8 @@
 """Many processes: each takes its share of a step's examples, and gradients are added up.
 
-Under `torchrun` the same command trains on several GPUs or machines. Data parallel keeps a copy of the model
-in every process; "fsdp" keeps a shard in each (FSDP2). Either way a step has the same examples and the same
-divisor, the number of target tokens over all processes, so the losses are those of one process, to rounding.
+Under `torchrun` the same command trains on several GPUs or machines; `parallel/` spreads the model over them.
+Every way of it has the same examples in a step and the same divisor, the number of target tokens over all
+processes, so the losses are those of one process, to rounding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ..data.batch import Seen, seen_in
 from ..errors import BadInput, Lost
-from ..parts.blocks import Block
 from . import heartbeat, meeting
 from .heartbeat import Heartbeat, Phase
 from .loss import Loss
@@ -102,16 +101,6 @@ class World:
         """Until every process has come as far."""
         self.any(False, device)
 
-    def add_gradients(self, model: nn.Module) -> None:
-        """Data parallel: every process gets the sum of all gradients. FSDP has done so already."""
-        if self.size == 1 or is_sharded(model):
-            return
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in gradients])  # one message instead of hundreds
-        dist.all_reduce(flat)
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
-
 
 def join_world(device: torch.device) -> World:
     """The world torchrun describes in the environment; a world of one without it."""
@@ -166,10 +155,6 @@ def connected(world: World) -> Iterator[None]:
         raise Lost(gone or "another process of this run has ended, and the rest cannot go on") from error
 
 
-def is_sharded(model: nn.Module) -> bool:
-    return isinstance(model, ShardedModel)
-
-
 @dataclass(frozen=True)
 class IdleBatch:
     """A batch whose loss counts nothing, for a process whose share of a step is empty.
@@ -215,69 +200,16 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
+def is_spread(model: nn.Module) -> bool:
+    """Whether a process has only a part of some weight."""
+    return any(hasattr(weight, "full_tensor") for weight in model.parameters())
+
+
 def placed_as(weight: Tensor, tensor: Tensor) -> Tensor:
     """A whole tensor, sharded as a weight of its shape is."""
     if not hasattr(weight, "full_tensor") or tensor.shape != weight.shape:
         return tensor.to(weight.device)
     from torch.distributed.tensor import distribute_tensor
 
-    like: Any = weight
-    return distribute_tensor(tensor.to(weight.device), like.device_mesh, like.placements)
-
-
-class ShardedModel(nn.Module):
-    """A model for FSDP: all that is done with it happens inside one forward pass, with gathered weights."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, do: Callable[[nn.Module], Any]) -> Any:
-        return do(self.model)
-
-
-def bare(model: nn.Module) -> nn.Module:
-    """The model itself, whose paths are those of the plain one."""
-    return model.model if isinstance(model, ShardedModel) else model
-
-
-def within(model: nn.Module, do: Callable[[nn.Module], Any]) -> Any:
-    """Do something with a model that may be sharded; then every process must."""
-    if not isinstance(model, ShardedModel):
-        return do(model)
-    done = model(do)
-    if not torch.is_grad_enabled():  # with gradients, the backward pass shards the weights again
-        model.reshard()  # type: ignore[operator]
-    return done
-
-
-def sharded_loss(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any], Loss]:
-    """The loss of a sharded model, for the loop."""
-
-    def loss(whole: nn.Module, batch: Any) -> Loss:
-        def sums(model: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
-            found = loss_of(model, batch)
-            return found.total, found.nll, found.expert_load_LE
-
-        total, nll, expert_load_LE = within(whole, sums)
-        return Loss(total, nll, batch.count, expert_load_LE)
-
-    return loss
-
-
-def shard(model: nn.Module, world: World, device: torch.device) -> ShardedModel:
-    """Split every weight over the processes (FSDP2), block by block; gradients are added, not averaged."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
-
-    mesh = init_device_mesh(device.type, (world.size,))
-    for module in model.modules():
-        if isinstance(module, Block):
-            fully_shard(module, mesh=mesh)
-    whole = ShardedModel(model)
-    fully_shard(whole, mesh=mesh)
-    for module in whole.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)  # the loss was divided by the tokens of all processes
-            module.set_force_sum_reduction_for_comms(True)
-    return whole
+    like: Any = weight  # every process has the whole tensor, so none is sent
+    return distribute_tensor(tensor.to(weight.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -1,4 +1,4 @@
-"""Training steps in one process or several: `torchrun --nproc-per-node 2 tests/helpers/train_together.py dp`.
+"""Training steps, alone or together: `torchrun --nproc-per-node 2 tests/helpers/train_together.py ddp`.
 
 Prints the losses, from the leading process. The global batch of a step is the same whatever the number of
 processes.
@@ -11,6 +11,8 @@ import torch
 from heedful.models import gpt2
 from heedful.tasks import lm
 from heedful.train import loop, optimizer, processes, schedule
+from heedful.train.parallel.spread import spread
+from heedful.train.parallel.way import read_way
 
 ROWS, LENGTH, VOCAB = 6, 9, 29
 
@@ -32,8 +34,8 @@ def main(kind: str, optimizer_kind: str = "adamw") -> None:
     )
     model = gpt2.build(config)
     loss_of = lm.loss_of
-    if kind == "fsdp":
-        model, loss_of = processes.shard(model, world, device), processes.sharded_loss(lm.loss_of)
+    if world.size > 1:
+        model, loss_of = spread(model, loss_of, read_way(kind).grid(world.size, world.size), device)
     optimizers = optimizer.OPTIMIZERS[optimizer_kind](model, 1e-2, 0.1)
 
     def batches(step: int) -> list[lm.WindowBatch]:

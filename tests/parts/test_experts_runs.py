@@ -130,7 +130,12 @@ def test_two_processes_whole_or_sharded_do_the_same_though_one_may_be_idle(texts
     settings = TINY | files | MIXTURE | {"train.steps": 3, "evaluate.examples": 0}
     plan = [
         ["start", "lm", settings, "whole"],
-        ["start", "lm", settings | {"train.fsdp": True, "train.activation_checkpointing": True}, "shards"],
+        [
+            "start",
+            "lm",
+            settings | {"train.parallel": "fsdp", "train.activation_checkpointing": True},
+            "shards",
+        ],
     ]
     (tmp_path / "answers").mkdir()
     (tmp_path / "plan").write_text(json.dumps(plan))

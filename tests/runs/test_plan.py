@@ -20,7 +20,7 @@ from helpers.runs import (
 from heedful.cli import main as cli
 from heedful.cli import train as train_command
 from heedful.cli.shared import arguments
-from heedful.runs import plan, trainer
+from heedful.runs import memory, parallel, plan, trainer
 from heedful.tasks import evaluation
 from heedful.tasks.metrics import interval
 from heedful.tasks.text_to_image import codes
@@ -38,7 +38,7 @@ def told(talk: Quiet) -> tuple[float, float]:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "free_memory", lambda device: 3 << 30)
+    monkeypatch.setattr(parallel, "free_memory", lambda device: 3 << 30)
     talk = Quiet()
     trainer.start(recipe_for(task, texts, steps=1), tmp_path / "run", talk, CPU)
     needed, free = told(talk)
@@ -47,7 +47,7 @@ def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch
 
 
 def test_what_may_not_fit_is_warned_of_with_remedies_that_take_less(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "free_memory", lambda device: 40_000)
+    monkeypatch.setattr(parallel, "free_memory", lambda device: 40_000)
     larger = {"train.batch_tokens": 512, "model.layers": 3}
     needs = {}
     for name, more in {
@@ -120,7 +120,7 @@ def test_the_estimate_is_right_within_a_factor_of_two(recompute, tmp_path):
 
 
 def test_sizes_and_times_are_told_as_people_read_them():
-    assert [plan.format_bytes(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
+    assert [memory.format_bytes(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
         "0 B",
         "1e+03 B",
         "2 KiB",

@@ -75,7 +75,7 @@ WARNED = {
     "train.discount",
     "train.gae_lambda",
     "train.value_loss_weight",
-    "train.fsdp",
+    "train.parallel",
     "train.precision",
     "checkpoint.every",
     "checkpoint.keep",
@@ -249,7 +249,7 @@ WARNED_ON_THE_WAY = {
     "train.schedule": "constant",
     "train.batch_tokens": 32,
     "train.precision": "fp16",
-    "train.fsdp": True,
+    "train.parallel": "fsdp",
     "evaluate.every": 2,
 }
 

@@ -78,6 +78,7 @@ RUNS: dict[str, tuple[str, dict]] = {
     ),
     "half": ("lm", LM | {"train.precision": "fp16"}),
 }
+WAYS = {"dp": "ddp", "shard": "fsdp"}
 LONG = LM | {"train.steps": 150, "checkpoint.every": 40, "checkpoint.keep": 2, "model.dropout": 0.1}
 
 
@@ -160,7 +161,7 @@ def poison(name: str, rank: int, how: str, **settings) -> list:
 
 POISONED = {
     "loss": poison("poison/loss", 1, "loss"),
-    "layer": poison("poison/layer", 1, "layer", **{"train.fsdp": True}),
+    "layer": poison("poison/layer", 1, "layer", **{"train.parallel": "fsdp"}),
     "gradient": poison("poison/gradient", 0, "gradient"),
 }
 BAD = {
@@ -180,9 +181,9 @@ BAD = {
 def plan() -> list[list]:
     """What the processes are to do, see run_together.py."""
     asked = []
-    for kind in ("dp", "shard"):
+    for kind, way in WAYS.items():
         for name, (task, settings) in RUNS.items():
-            both = chosen(settings) | {"train.fsdp": kind == "shard"}
+            both = chosen(settings) | {"train.parallel": way}
             asked.append(["start", task, both, f"{kind}/{name}"])
     asked += [["cut", "dp/translate", "cut/dp", 4], ["resume", "cut/dp"]]
     asked += [["cut", "shard/lm", "cut/shard", 4], ["resume", "cut/shard"]]
@@ -190,7 +191,7 @@ def plan() -> list[list]:
     asked += [["cut", "alone/lm", "cut/grown", 4], ["resume", "cut/grown"]]
     asked += [
         ["cut", "alone/lm", "cut/sharded", 4],
-        ["edit", "cut/sharded", "train", "fsdp", True],
+        ["edit", "cut/sharded", "train", "parallel", "fsdp"],
         ["resume", "cut/sharded"],
     ]
     asked += [["cut", "dp/lm", "altered", 4], ["edit", "altered", "train", "seed", 5]]
@@ -246,7 +247,7 @@ def together(tmp_path_factory) -> Answers:
     return Answers(folder, plan())
 
 
-@pytest.mark.parametrize("kind", ["dp", "shard"])
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_log_and_score_what_one_does(name, kind, together):
     assert_alike(
@@ -262,7 +263,7 @@ def test_two_processes_log_and_score_what_one_does(name, kind, together):
 @pytest.mark.parametrize("name", RUNS)
 def test_only_the_leading_process_speaks(name, together):
     lead, other = together.of(
-        ["start", RUNS[name][0], chosen(RUNS[name][1]) | {"train.fsdp": False}, f"dp/{name}"]
+        ["start", RUNS[name][0], chosen(RUNS[name][1]) | {"train.parallel": "ddp"}, f"dp/{name}"]
     )
     assert lead["finished"] and other["finished"] and lead["steps"] == other["steps"] == 8
     assert any("2 processes" in line for line in lead["lines"]) and other["lines"] == []
@@ -300,7 +301,7 @@ def test_one_process_may_become_two(together):
     for cut in ("cut/grown", "cut/sharded"):
         lead, other = together.of(["resume", cut])
         assert any("processes was 1 and is 2 now" in line for line in lead["lines"]) and other["lines"] == []
-        assert any("train.fsdp was False and is True" in line for line in lead["lines"]) == (
+        assert any("train.parallel was 'auto' and is 'fsdp'" in line for line in lead["lines"]) == (
             cut == "cut/sharded"
         )
         assert_alike(together.folder / cut, together.folder / "alone" / "lm", 5e-6)

@@ -164,9 +164,9 @@ def test_without_a_compiler_compiling_is_refused_before_anything_is_made(texts, 
 
 def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):
     with pytest.raises(
-        BadInput, match=r"train\.fsdp=true needs several processes: torchrun .* -m -- heedful"
+        BadInput, match=r"train\.parallel=fsdp needs several processes: torchrun .* -m -- heedful"
     ):
-        trainer.start(recipe_for("lm", texts, **{"train.fsdp": True}), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe_for("lm", texts, **{"train.parallel": "fsdp"}), tmp_path / "run", Quiet(), CPU)
     assert not (tmp_path / "run").exists()
 
 

@@ -212,7 +212,8 @@ def test_a_run_of_lora_is_small_loads_merged_and_goes_on_exactly(kind, origin_of
 
 
 def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_path):
-    from heedful.runs.plan import memory_needed
+    from heedful.runs.memory import memory_needed
+    from heedful.train.parallel.way import ProcessGrid
     from heedful.train.processes import World
 
     needed = {}
@@ -220,7 +221,7 @@ def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_pat
         settings = {"train.from": str(origin_of("bert")), **more}
         job, made = job_of(files, tmp_path / f"look-{way}", **settings), asked(files, **settings)
         model = setup.new_model(job, made, CPU)
-        needed[way] = memory_needed(made, job, model, World(), CPU)
+        needed[way] = memory_needed(made, job, model, World(), CPU).at(ProcessGrid())
         held = sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
         assert way == "whole" or needed["whole"] - needed[way] == pytest.approx(3 * 4 * held, rel=0.2)
     assert needed["head"] < needed["lora"] < needed["whole"]

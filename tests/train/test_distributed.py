@@ -30,8 +30,8 @@ def losses(processes: int, *kind: str) -> list[list[float]]:
 # Seen: 2e-7, the rounding of fp32, for Muon too; a shard orthogonalized by itself would be off by 1e-2.
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_two_processes_give_the_losses_of_one(optimizer, tolerance=1e-6):
-    alone = losses(1, "dp", optimizer)
-    for kind in ("dp", "fsdp"):
+    alone = losses(1, "ddp", optimizer)
+    for kind in ("ddp", "fsdp"):
         together = losses(2, kind, optimizer)
         assert len(alone) == len(together) == 8
         for one, two in zip(alone, together, strict=True):

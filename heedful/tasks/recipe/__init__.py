@@ -15,6 +15,7 @@ from ...errors import BadInput
 from ...models import config_class
 from ...models.base.config import model_settings
 from ...models.base.settings import Setting, settings_of, unknown
+from ...train.parallel.way import read_way
 from .. import find_task, task_files
 from .settings import LORA_LAYERS, CheckpointSettings, EvaluateSettings, ModelSettings, Recipe, lora_layers
 
@@ -153,6 +154,7 @@ def checked(task: Task, recipe: Recipe) -> Recipe:
         raise BadInput(
             "train.ema_decay and train.average_checkpoints average weights twice: give one of them"
         )
+    read_way(t.parallel)
     check_tuning(recipe)
     check_corpus(task, recipe.data.corpus)
     task.check(recipe)

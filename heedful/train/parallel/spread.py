@@ -1,0 +1,28 @@
+"""A model spread over the processes of a run, as its grid says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from ..loss import Loss
+from .replicate import replicate
+from .shard import shard
+from .way import ProcessGrid
+from .wrapped import loss_within
+
+LossOf = Callable[[nn.Module, Any], Loss]
+
+
+def spread(
+    model: nn.Module, loss_of: LossOf, grid: ProcessGrid, device: torch.device
+) -> tuple[nn.Module, LossOf]:
+    """The model as the loop sees it, and its loss. Every process must call this."""
+    if grid.shards == 1:
+        return replicate(model), loss_within(loss_of)
+    mesh = init_device_mesh(device.type, (grid.replicas, grid.shards), mesh_dim_names=("replicas", "shards"))
+    return shard(model, mesh if grid.replicas > 1 else mesh["shards"]), loss_within(loss_of)
