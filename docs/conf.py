@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext"), str(ROOT / "tests")]
 
+from api import source_link
 from sphinx.application import Sphinx
 
 import heedful
@@ -19,6 +20,10 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "sphinx-mathjax-offline",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.linkcode",
+    "api",
     "stored_runs",
     "descriptions",
     "reference",
@@ -38,6 +43,19 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+
+# The API reference comes from docstrings with Google's sections; a word in backticks is a name or code.
+default_role = "py:obj"
+add_module_names = False
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_class_signature = "mixed"
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 100
+toc_object_entries_show_parents = "hide"
+linkcode_resolve = source_link
 
 html_theme = "furo"
 html_title = f"heedful {release}"

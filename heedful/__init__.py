@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from .models.base.shells import Encoder as Encoder
     from .models.base.shells import EncoderDecoder as EncoderDecoder
     from .parts.watch import watch as watch
+    from .use.load import load as load
+    from .use.load import save as save
+    from .use.load import save_adapter as save_adapter
     from .use.model import Model as Model
-    from .use.model import load as load
-    from .use.model import save as save
-    from .use.model import save_adapter as save_adapter
 
 _HOME = {
     "BadInput": "errors",
     "Loaded": "interop.loaded",
     "Model": "use.model",
-    "load": "use.model",
-    "save": "use.model",
-    "save_adapter": "use.model",
+    "load": "use.load",
+    "save": "use.load",
+    "save_adapter": "use.load",
     "Encoder": "models.base.shells",
     "Decoder": "models.base.shells",
     "EncoderDecoder": "models.base.shells",

@@ -13,7 +13,17 @@ from pathlib import Path
 
 
 class BadInput(ValueError):
-    """Something given to heedful is wrong: a file, a setting, a name. The command line exits with 2."""
+    """What a person gave cannot be used. The message is one sentence that names the thing and the remedy.
+
+    Commands show it without a traceback.
+
+    Example:
+        >>> try:
+        ...     heedful.load("nowhere")
+        ... except heedful.BadInput as error:
+        ...     print(error)
+        nowhere is not a folder; a model is a folder with a config.json and its weights
+    """
 
 
 class NotFinite(ArithmeticError):

@@ -48,7 +48,7 @@ def caption(given: CaptionOptions) -> None:
     options = decoding_of(given, "caption")
     check_decoding("caption", options, given.run, given.json)
     utf8_out()
-    from ..use.model import load
+    from ..use.load import load
 
     model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     model.check_can("caption")

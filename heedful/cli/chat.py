@@ -99,7 +99,7 @@ def opened(given: ChatOptions, options: dict[str, Any]) -> tuple[Model, Conversa
     """The model, and a conversation with it that has not begun."""
     from ..interop.loaded import IN_WORDS
     from ..use.conversation import Conversation
-    from ..use.model import load
+    from ..use.load import load
 
     model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     if "generate" not in model.can:

@@ -91,7 +91,7 @@ def reads_pictures(folder: str) -> bool:
 
 def classify_pictures(given: ClassifyOptions) -> None:
     """Print the label of each image file."""
-    from ..use.model import load
+    from ..use.load import load
 
     check_batch(given.batch)
     model = load(given.run, given.device)

@@ -175,7 +175,7 @@ def measure(
     import torch
 
     from ..tasks.evaluation import EvaluationRequest
-    from ..use.model import load
+    from ..use.load import load
 
     assert source.recipe is not None
     model = load(run, given.device, quantize=quantize)
@@ -222,7 +222,7 @@ def measure_text(given: EvaluateOptions, quantize: Literal["int8"] | None = None
     """The figures of a text, with intervals."""
     from ..data.documents import read_texts
     from ..tasks.evaluation import Measured
-    from ..use.model import load
+    from ..use.load import load
     from ..use.perplexity import perplexity
 
     model = load(given.run, given.device, quantize=quantize)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from reprlib import repr as short
@@ -22,6 +22,8 @@ BEAM = 4  # hypotheses of a translation, a summary and a caption (Vaswani et al.
 BAN = 100  # a bias that leaves no choice
 COMMANDS = ("translate", "summarize", "caption", "generate")
 TRANSLATING = ("translate", "summarize", "caption")  # those that do not continue their text
+NOT_STREAMED = ("beam", "n_best", "beam_groups", "top", "align", "batch")  # they need the whole answer
+NOT_IN_TREES = ("sample", "seed", "draft", "top", "align", "stop", "batch")  # a tree is one beam search
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -414,8 +416,11 @@ def fitting(command: str, given: Mapping[str, Any], folder: Mapping[str, Any]) -
     return {name: x for name, x in kept.items() if has[every[name].use.needs] and name not in other}
 
 
-def takes_options(command: str = "") -> Callable[[Method], Method]:
-    """Let help and completion show the decoding options of a command with their types and defaults."""
+def takes_options(command: str = "", without: Collection[str] = ()) -> Callable[[Method], Method]:
+    """Let help and completion show the decoding options of a command with their types and defaults.
+
+    without: those that the method refuses. tools/option_docs.py writes the others into its docstring.
+    """
 
     def shown(method: Method) -> Method:
         signature = inspect.signature(method)
@@ -425,7 +430,7 @@ def takes_options(command: str = "") -> Callable[[Method], Method]:
                 one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.hint
             )
             for one in decoding_options(command).values()
-            if one.use.commands
+            if one.use.commands and not {one.name, one.use.needs} & {*without}
         ]
         method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
         return method

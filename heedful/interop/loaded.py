@@ -54,22 +54,44 @@ TEXT_KINDS = (EncoderDecoder, Decoder, DecoderClassifier, Encoder)
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model with what belongs to it."""
+    """A network with what belongs to it, as the readers of every format give it.
 
-    architecture: str  # the file in heedful/models
+    Attributes:
+        architecture: Name of the file in heedful/models that builds it.
+        config: Its sizes and choices.
+        model: The network.
+        tokenizer: Of texts that it reads.
+        special: Numbers of tokens with a meaning: pad, bos, eos, decoder_start.
+        target_tokenizer: Of texts that it writes, if that is another one.
+        labels: What a classifier tells apart, by their numbers.
+        generation: Generation settings of a Hugging Face folder; None for any other.
+        chat: The chat template.
+        sentences: How a text becomes one vector.
+        languages: Those of a translator that knows many.
+        unlike: What a run does with the model that its weights do not show.
+        problem: What a classifier's scores mean.
+        preprocessing: How pictures are made ready.
+
+    Example:
+        >>> loaded = heedful.load("runs/demo").loaded
+        >>> loaded.architecture, loaded.kind.__name__, loaded.special["pad"]
+        ('transformer', 'EncoderDecoder', 0)
+    """
+
+    architecture: str
     config: Any
     model: nn.Module
     tokenizer: Tokenizer | None
-    special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
-    target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
-    labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
-    generation: dict[str, Any] | None = None  # how to write, as a Hugging Face folder says; None of any other
-    chat: Chat | None = None  # how a conversation is written down
-    sentences: Sentences | UnreadSentences | None = None  # how a text becomes one vector
-    languages: Languages | None = None  # those of a translator that knows many
-    unlike: str = ""  # what a run does with the model that its weights do not tell
-    problem: Problem = field(default_factory=Problem)  # what a classifier's scores mean
-    preprocessing: Preprocessing | None = None  # how its pictures are made ready
+    special: dict[str, int]
+    target_tokenizer: Tokenizer | None = None
+    labels: tuple[str, ...] = ()
+    generation: dict[str, Any] | None = None
+    chat: Chat | None = None
+    sentences: Sentences | UnreadSentences | None = None
+    languages: Languages | None = None
+    unlike: str = ""
+    problem: Problem = field(default_factory=Problem)
+    preprocessing: Preprocessing | None = None
 
     @property
     def kind(self) -> type:

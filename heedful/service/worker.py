@@ -112,7 +112,7 @@ def main(more: Callable[[], Mapping[str, Method]] = dict) -> int:
     given, pipe = arguments(), Pipe()
     import torch
 
-    from ..use.model import load
+    from ..use.load import load
     from .loop import Loop
 
     try:

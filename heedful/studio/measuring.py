@@ -34,7 +34,8 @@ from ..inside.similar import (
 from ..inside.trace import Trace, trace
 from ..interop.run_folder import CONFIG, RECIPE
 from ..service.methods import Event, Given, Method, Work
-from ..use.model import Model, load
+from ..use.load import load
+from ..use.model import Model
 from .editing import editing
 from .measured_views import (
     compare_views,

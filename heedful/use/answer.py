@@ -41,14 +41,23 @@ def answer(
 def answer(
     model: Model, questions: str | Iterable[str], contexts: str | Iterable[str], *, batch: int = 32
 ) -> AnswerSpan | list[AnswerSpan]:
-    """The answer to each question as its context has it; a long context is read in windows that overlap.
+    """Answer questions with spans of their contexts; a long context is read in windows that overlap.
 
-    questions: a string, or several. contexts: the text of each question. batch: windows at once. Returns an
-    `AnswerSpan` for a string, a list for several.
+    Args:
+        questions: A string, or several.
+        contexts: The text of each question.
+        batch: Windows computed at once.
 
-    >>> found = load("runs/toy-span").answer("who sleeps ?", "the dog eats . the cat sleeps .")
-    >>> found, found.start, found.end
-    ('cat', 19, 22)
+    Returns:
+        An `AnswerSpan` for a string, a list for several.
+
+    Raises:
+        BadInput: The model learned no questions, or a question or a context is empty.
+
+    Example:
+        >>> found = heedful.load("runs/span").answer("who sleeps ?", "the dog eats . the cat sleeps .")
+        >>> found, found.start, found.end
+        ('cat', 19, 22)
     """
     model.check_can("answer")
     return both(questions, contexts, lambda a, b: answered(model, encode(model, a, b), batch))

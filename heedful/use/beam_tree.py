@@ -12,7 +12,7 @@ from ..data.pieces import labels
 from ..decode.beam import beam_search
 from ..decode.beam_fates import Candidate, Fates, way_to
 from ..decode.filters import Context, Filter
-from ..decode.options import BEAM, DecodingOptions
+from ..decode.options import BEAM, NOT_IN_TREES, DecodingOptions, takes_options
 from ..decode.scores import NEVER
 from ..decode.turns import Turns, finish
 from ..errors import BadInput
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WRITE: dict[str, Any] = {"translate": translate, "summarize": summarize, "generate": generate}
 
 
+@takes_options(without=NOT_IN_TREES)
 def beam_tree(
     model: Model,
     text: str,
@@ -39,18 +40,69 @@ def beam_tree(
     target_lang: str | None = None,
     **options: Any,
 ) -> BeamTree:
-    """A beam search for one text, with every candidate and its fate: a picture in a notebook, `.text()` in a
-    terminal, `.as_json()` for a program.
+    """Search for one text by a beam, and keep every candidate with its fate.
 
-    text: one string. reference: a text whose score is computed beside the one that was found; it tells
-    whether the search or the model is to blame. options: those of `translate`, `summarize` or `generate`;
-    without `beam`, a beam of 4. Returns a `BeamTree`.
+    Args:
+        text: One string.
+        reference: A text that is scored beside the one that was found. It shows whether the search or the
+            model is to blame.
+        source_lang: As in `translate`.
+        target_lang: As in `translate`.
 
-    >>> tree = load("runs/toy").beam_tree("the cat sleeps", beam=3, reference="le chien dort")
-    >>> tree.answers, [node.text for node in tree.way(tree.best[0])]
-    (['le chat dort'], ['le', 'chat', 'dort', '[EOS]'])
-    >>> tree.reference.margin > 0
-    True
+    Keyword Args:
+        beam (int): Hypotheses kept at each step. 1 is greedy search. More are slower and often better. From 1
+            to 1,000. Default: 4; generate, `sample` and `draft`: 1.
+        n_best (int): Answers to return for each text, best first; at most the width of the beam. From 1 to
+            1,000. Default: 1.
+        length_penalty ("gnmt" or "power"): Divisor of a hypothesis' log-probability: gnmt is ((5 + length) /
+            6)^alpha, power is length^alpha. Default: "gnmt".
+        length_alpha (float): Exponent alpha of the length penalty. 0 means no penalty; larger values favor
+            longer answers. From -5 to 5. Default: 0.6.
+        stopping ("heuristic" or "first_B" or "exact"): When beam search stops. heuristic: no live hypothesis
+            currently beats the finished ones. first_B: as many have finished as the beam is wide. exact: none
+            can still win. Default: "heuristic".
+        coverage_penalty (float): Weight of the penalty on source words that receive little attention;
+            encoder-decoders only. From 0 to 1,000. Default: 0.0.
+        beam_groups (int): Groups of beams for diverse beam search. Each group has `beam` hypotheses. From 1
+            to 100. Default: 1.
+        diversity_penalty (float): Cost of a token that an earlier group has written at the same position.
+            From 0 to 1,000. Default: 0.0.
+        logit_bias (Mapping[int, float] or tuple[str]): Added to the logits of tokens, by their numbers. -100
+            means never, 100 means nothing else. Default: none.
+        repetition_penalty (float): Penalty on tokens that occur in the text so far. 1 means none; above 1
+            discourages repetition. From 0.001 to 1,000. Default: 1.0.
+        presence_penalty (float): Subtracted from the logits of tokens that the answer has already. Below 0
+            encourages them. From -2 to 2. Default: 0.0.
+        frequency_penalty (float): Subtracted from the logits of tokens as often as the answer has them
+            already. From -2 to 2. Default: 0.0.
+        no_repeat_ngram_size (int): No sequence of this many tokens occurs twice. 0 means no limit. At least
+            0. Default: 0.
+        encoder_no_repeat_ngram_size (int): No sequence of this many tokens of the source, or of the prompt,
+            is written. 0 means no limit. At least 0. Default: 0. For models that can translate or summarize
+            or generate.
+        bad_words (tuple[str] or list[str]): Words that are never written. Default: none.
+        min_new_tokens (int): Minimum number of tokens to write before the end of the answer. At least 0.
+            Default: 0.
+        max_new_tokens (int): Maximum number of tokens to write. At least 1. Default: translate: 2 x source +
+            20; generate: 100; others: as in training.
+        prefix (str): Text that every answer begins with. Default: none. For models that can translate or
+            summarize or caption.
+        folder_settings ("use" or "ignore"): Whether the generation settings of a Hugging Face folder are the
+            defaults of these options. Default: "use".
+
+    Returns:
+        A `BeamTree`: a picture in a notebook, `.text()` in a terminal, `.as_json()` for a program.
+
+    Raises:
+        BadInput: The model writes no text, or an option does not fit.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> tree = model.beam_tree("My aunts are curious.", beam=2, reference="Mes tantes sont rouges.")
+        >>> tree.answers, [node.text for node in tree.way(tree.best[0])]
+        (['Mes tantes sont curieuses.'], ['Mes', 'tantes', 'sont', 'curieuses', '.', '[EOS]'])
+        >>> tree.reference.margin > 0
+        True
     """
     if not isinstance(text, str):
         raise BadInput(f"a tree belongs to one text, which is a string, not {type(text).__name__}")

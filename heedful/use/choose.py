@@ -38,14 +38,24 @@ def choose(
 def choose(
     model: Model, contexts: str | Sequence[str], choices: Sequence[Any], *, batch: int = 32
 ) -> Chosen | list[Chosen]:
-    """Of the ways to go on from each text, the one that goes best with it.
+    """Choose the continuation that fits each text best.
 
-    contexts: a text, or several. choices: a list of ways to go on, or one list for each text. batch: texts at
-    once. Returns a `Chosen` for a string, a list for several.
+    Args:
+        contexts: A text, or several.
+        choices: A list of continuations, or one list for each text.
+        batch: Texts computed at once.
 
-    >>> chosen = load("runs/toy-choose").choose("the cat sleeps .", ["it is a cat", "it is a dog"])
-    >>> chosen, chosen.number
-    ('it is a cat', 0)
+    Returns:
+        A `Chosen` for a string, a list for several.
+
+    Raises:
+        BadInput: The model learned no multiple choice, or a text has fewer than two choices.
+
+    Example:
+        >>> model = heedful.load("runs/choose")
+        >>> chosen = model.choose("the cat sleeps .", ["it is a cat", "it is a dog"])
+        >>> chosen, chosen.number
+        ('it is a cat', 0)
     """
     model.check_can("choose")
     rows, one = listed_texts(contexts)

@@ -54,19 +54,26 @@ def classify(
 def classify(
     model: Model, texts: str | Iterable[str], seconds: str | Iterable[str] | None = None, *, batch: int = 32
 ) -> Judgment | list[Judgment]:
-    """The label of each text, or of each text together with its second one.
+    """Label texts, pairs of texts, or pictures.
 
-    texts: a string, or several; for a model of images, the names of files. seconds: one for each text, if the
-    model reads pairs. batch: texts at once. A run cuts what is longer than the texts it was trained on, as it
-    was cut in training.
+    A run cuts what is longer than the texts it was trained on, as it was cut in training.
 
-    Returns one result for a string, a list for several. The kind of a result depends on the model. It is a
-    `Label`, the likeliest one, if exactly one label is right. It is `ScoredLabels`, every label with its own
-    probability, if several can be right. It is a `SingleScore`, a number, if the model gives only one.
+    Args:
+        texts: A string, or several; for a model of images, the names of files.
+        seconds: One for each text, if the model reads pairs.
+        batch: Texts computed at once.
 
-    >>> label = load("runs/toy-classify").classify("a good film")
-    >>> label, label.probability > 0.5, sorted(label.probabilities)
-    ('positive', True, ['negative', 'positive'])
+    Returns:
+        One result for a string, a list for several. It is a `Label` if exactly one label is right,
+        `ScoredLabels` if several can be right, and a `SingleScore` if the model gives only a number.
+
+    Raises:
+        BadInput: The model has no labels, or reads pairs and `seconds` is missing.
+
+    Example:
+        >>> label = heedful.load("runs/classify").classify("Did the old king eat")
+        >>> label, label.probability > 0.9, sorted(label.probabilities)
+        ('question', True, ['question', 'statement'])
     """
     model.check_can("classify")
     if model.kind is ImageEncoder:

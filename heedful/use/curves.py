@@ -13,10 +13,19 @@ if TYPE_CHECKING:
 
 
 def curves(model: Model) -> TrainingCurves:
-    """The training curves of a run. A notebook shows a picture, `.text()` is for a terminal.
+    """Read the training curves of the run that a model comes from.
 
-    Returns `TrainingCurves`: `.figures` has the points of every figure, such as "loss" and "valid_loss". A
-    model from a Hugging Face folder has no curves and is refused.
+    Returns:
+        `TrainingCurves`: a picture in a notebook, `.text()` in a terminal; `.figures` has the points of every
+        figure, such as "loss" and "valid_loss".
+
+    Raises:
+        BadInput: The model is no run of heedful.
+
+    Example:
+        >>> curves = heedful.load("runs/choose").curves()
+        >>> sorted(curves.figures)[:2], curves.steps
+        (['loss', 'norm'], 150)
     """
     if not model.own:
         raise BadInput(f"{model.folder} is no run of heedful: only runs have training curves")

@@ -49,20 +49,30 @@ def embed(
     normalize: bool | None = None,
     batch: int = 32,
 ) -> Tensor:
-    """The last layer's vectors as one vector for each text: [D] for a string, [N, D] for several.
+    """Turn texts into vectors: one vector of the last layer for each text.
 
-    texts: a string, or several. pooling: "mean" of all tokens, or "class", the one token that stands for all:
-    [CLS] of an encoder, the last one of a decoder that classifies. normalize: to length 1, so that the
-    product of two vectors is their cosine. batch: texts at once. Without `pooling` and `normalize`, the
-    folder's sentence-transformers files decide; without those files, it is the mean, as long as it is.
-    Returns a tensor in fp32, on the CPU.
+    Args:
+        texts: A string, or several.
+        pooling: "mean" of all tokens; or "class", the token that stands for all: [CLS] of an encoder, the
+            last one of a decoder that classifies. None: as the folder's sentence-transformers files say,
+            and "mean" without them.
+        normalize: Scale to length 1, so that the product of two vectors is their cosine. None: as those
+            files say, and not without them.
+        batch: Texts computed at once.
 
-    >>> model = load("runs/toy")
-    >>> model.embed("i am a student").shape
-    torch.Size([16])
-    >>> one, other = model.embed(["i am a student", "the cat sleeps"], normalize=True)
-    >>> bool(one @ one > one @ other)
-    True
+    Returns:
+        A tensor in fp32 on the CPU: [D] for a string, [N, D] for several.
+
+    Raises:
+        BadInput: The model reads no plain texts.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> model.embed("My aunts are curious.").shape
+        torch.Size([32])
+        >>> one, other = model.embed(["My aunts are curious.", "He runs."], normalize=True)
+        >>> bool(one @ one > one @ other)
+        True
     """
     model.check_can("embed")
     rows, one = listed_texts(texts)

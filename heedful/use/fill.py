@@ -30,14 +30,23 @@ def fill(  # type: ignore[overload-overlap]
 @overload
 def fill(model: Model, texts: Iterable[str], *, top: int = 5, batch: int = 32) -> list[Filled]: ...
 def fill(model: Model, texts: str | Iterable[str], *, top: int = 5, batch: int = 32) -> Filled | list[Filled]:
-    """Texts with a word for every [MASK]; `top` words for each are kept in `.blanks`.
+    """Fill in every [MASK] of texts, each by itself, as if the others stayed blank.
 
-    texts: a string, or several. top: words to keep for each blank. batch: texts at once. Every blank is
-    filled in by itself, as if the others stayed blank. Returns a `Filled` for a string, a list for several.
+    Args:
+        texts: A string, or several.
+        top: Words to keep for each blank.
+        batch: Texts computed at once.
 
-    >>> filled = load("runs/toy-mlm").fill("the [MASK] sat on the mat", top=2)
-    >>> filled, filled.blanks[0][0].word
-    ('the cat sat on the mat', 'cat')
+    Returns:
+        A `Filled` for a string, a list for several: the text with the best words; `.blanks` has the others.
+
+    Raises:
+        BadInput: The model predicts no masked words, or a text has no [MASK].
+
+    Example:
+        >>> filled = heedful.load("runs/mlm").fill("The old king is [MASK] to eat.", top=2)
+        >>> filled, filled.blanks[0][0].word
+        ('The old king is going to eat.', 'going')
     """
     model.check_can("fill")
     return each(texts, lambda some: filled(model, encode(model, some), top, batch))

@@ -19,17 +19,27 @@ def heads(
     count: int = 64,
     points: int = 9,
 ) -> HeadTable:
-    """Every attention head: its importance with an interval, and what it does, over several texts.
+    """Measure every attention head over several texts: its importance with an interval, and what it does.
 
-    texts: strings; for an encoder-decoder also (source, target). Without them, the held-out data of a run, or
-    built-in English sentences. by: "zero" or "mean", what replaces the output of a head. count: texts at
-    most. points: of the curve that removes the least important heads. Returns a `HeadTable`: a picture in a
-    notebook, `.text()` in a terminal, `.ranked` for all heads, the most important first.
+    Args:
+        texts: Strings; for an encoder-decoder also (source, target). None: the held-out data of a run, or
+            built-in English sentences.
+        by: "zero" or "mean", what replaces the output of a head.
+        count: Texts at most.
+        points: Points of the curve that removes the least important heads.
 
-    >>> pairs = [("the cat sleeps", "le chat dort"), ("the cat eats", "le chat mange")]
-    >>> table = load("runs/toy").heads(pairs)
-    >>> len(table.heads), str(table.heads[0].name)
-    (6, 'cross.1.1')
+    Returns:
+        A `HeadTable`: a picture in a notebook, `.text()` in a terminal, `.ranked` with the most important
+        head first.
+
+    Raises:
+        BadInput: The model has no attention, or there are fewer than two texts.
+
+    Example:
+        >>> pairs = [("My aunts are curious.", "Mes tantes sont curieuses."), ("He runs.", "Il court.")]
+        >>> table = heedful.load("runs/demo").heads(pairs, points=2)
+        >>> len(table.heads), str(table.heads[0].name)
+        (36, 'cross.1.1')
     """
     from ..inside.corpus import samples_of
     from ..inside.heads import heads

@@ -16,16 +16,23 @@ if TYPE_CHECKING:
 
 
 def lens(model: Model, text: str, target: str | None = None, *, top: int = 5) -> Lens:
-    """What every layer would predict at every position if it were the last (logit lens), and what each
-    sublayer adds.
+    """Read what every layer would predict if it were the last (logit lens), and what each sublayer adds.
 
-    text: a text; for a captioner the name of an image file. target: what an encoder-decoder writes here,
-    instead of its own translation. top: how many tokens to keep at each place. Returns a `Lens`, which a
-    notebook shows as a picture.
+    Args:
+        text: A text; for a captioner the name of an image file.
+        target: What an encoder-decoder writes here, instead of its own translation.
+        top: Tokens to keep at each place.
 
-    >>> seen = load("runs/toy").lens("the cat sleeps")
-    >>> seen.predicted, int(seen.rank_LT[1, 1])
-    (['le', 'chat', 'dort', '[EOS]'], 1)
+    Returns:
+        A `Lens`, which a notebook shows as a picture.
+
+    Raises:
+        BadInput: The model predicts no tokens.
+
+    Example:
+        >>> seen = heedful.load("runs/demo").lens("My aunts are curious.")
+        >>> seen.predicted[:3], int(seen.rank_LT[-1, 1])
+        (['Mes', 'tantes', 'sont'], 1)
     """
     from ..inside.lens import lens
 
@@ -36,14 +43,23 @@ def lens(model: Model, text: str, target: str | None = None, *, top: int = 5) ->
 
 
 def rollout(model: Model, text: str, target: str | None = None, *, which: str | None = None) -> Rollout:
-    """How much of each token has reached each position through all layers (attention rollout).
+    """Follow how much of each token has reached each position through all layers (attention rollout).
 
-    target: what an encoder-decoder writes here, instead of its own translation. which: "cross", "self" or
-    "encoder". Returns a `Rollout`, which a notebook shows as a picture.
+    Args:
+        text: A text.
+        target: What an encoder-decoder writes here, instead of its own translation.
+        which: "cross", "self" or "encoder".
 
-    >>> seen = load("runs/toy").rollout("the cat sleeps")
-    >>> seen.which, seen.down, seen.across
-    ('cross', ['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
+    Returns:
+        A `Rollout`, which a notebook shows as a picture.
+
+    Raises:
+        BadInput: The model has no attention over texts.
+
+    Example:
+        >>> seen = heedful.load("runs/demo").rollout("My aunts are curious.")
+        >>> seen.which, seen.across
+        ('cross', ['My', 'aunts', 'are', 'curious', '.'])
     """
     from ..inside.rollout import rollout_of
 

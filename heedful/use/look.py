@@ -36,18 +36,29 @@ def look(
     by: str = "weight",
     row: str = "prediction",
 ) -> Look:
-    """What attends to what in one text: a picture in a notebook, `.text()` in a terminal, `.svg()` for a
-    file.
+    """Show what attends to what in one text.
 
-    text: one string. target: what an encoder-decoder writes here, instead of its own translation. which:
-    "cross", "self" or "encoder". layer and head are counted from 1; head may be "mean" or "best". by: the
-    attention "weight", or another measure of what comes from where: "norm", "zeroing" or "gradient"
-    (inside/attribute.py). row: a word of the target is read where it is predicted, or where it is the
-    "input". Returns a `Look`.
+    Args:
+        text: One string.
+        target: What an encoder-decoder writes here, instead of its own translation.
+        which: "cross", "self" or "encoder" attention. None: "cross" of an encoder-decoder.
+        layer: A layer, counted from 1. None: chosen with the head.
+        head: A head, counted from 1, or "mean" or "best".
+        by: The attention "weight", or another measure of what comes from where: "norm", "zeroing" or
+            "gradient".
+        row: Read a word of the target where it is the "prediction", or where it is the "input".
 
-    >>> seen = load("runs/toy").look("the cat sleeps", head="best")
-    >>> seen.down, seen.across
-    (['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
+    Returns:
+        A `Look`: a picture in a notebook, `.text()` in a terminal, `.svg()` for a file.
+
+    Raises:
+        BadInput: The model has no attention over texts, or not this layer or head.
+
+    Example:
+        >>> seen = heedful.load("runs/demo").look("My aunts are curious.", head="best")
+        >>> seen.down, seen.across  # doctest: +NORMALIZE_WHITESPACE
+        (['Mes', 'tantes', 'sont', 'curieuses', '.', '[EOS]'],
+         ['My', 'aunts', 'are', 'curious', '.'])
     """
     from ..inside.attribute import attribute
     from ..inside.look.heads import practice
@@ -68,11 +79,26 @@ def look_at(
     layer: int | None = None,
     head: int | str | None = None,
 ) -> ImageLook | CaptionLook | CodesLook:
-    """Where a model of images looks in the image of a file: `.svg()` for a file, a picture in a notebook.
+    """Show where a model of images looks in a picture.
 
-    file: the name of an image file. target: of a captioner, the caption whose words look, instead of its own.
-    layer and head are counted from 1; head may be "mean" or "best". Without either: the mean of each layer's
-    heads. Of the codes of text-to-image: the image's codes, and what they become."""
+    Args:
+        file: The name of an image file.
+        target: For a captioner, the caption whose words look, instead of its own.
+        layer: A layer, counted from 1. None: every layer.
+        head: A head, counted from 1, or "mean" or "best". None: the mean of each layer's heads.
+
+    Returns:
+        An `ImageLook`, a `CaptionLook`, or the `CodesLook` of a stage of text-to-image: a picture in a
+        notebook, `.svg()` for a file.
+
+    Raises:
+        BadInput: The model reads no pictures, or the file is none.
+
+    Example:
+        >>> seen = heedful.load("runs/caption").look_at("pictures/red-blue-0.png")
+        >>> seen.svg()[:4]
+        '<svg'
+    """
     from ..data.images.prepare import ready_file
     from ..inside.look.captions import look_at_caption
     from ..inside.look.codes import look_at_codes

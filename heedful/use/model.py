@@ -9,12 +9,11 @@ and its like are tiny models that know a few sentences by heart, as the tests tr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -26,21 +25,16 @@ from ..data.letters import SpelledVocab
 from ..decode.options import DecodingOptions, options_from
 from ..errors import BadInput
 from ..fast.decoding import SOON, FastModel, for_decoding, has_attention_cache
-from ..files import inside, naming, read_json, replacing_folder
-from ..interop.formats import load as read
+from ..files import inside, naming, read_json
 from ..interop.hf.generation_settings import as_options, refuse_unknown
 from ..interop.hf.image_processor import PREPROCESSOR
 from ..interop.hf.sentences import Sentences, UnreadSentences
-from ..interop.hf.write import write
 from ..interop.loaded import IN_WORDS, Loaded, tokens_of
-from ..interop.peft.write import write as write_adapter
-from ..interop.quantize import quantize_weights
 from ..interop.run.read import BORROWED
-from ..interop.run_folder import is_run, refuse_stage
+from ..interop.run_folder import refuse_stage
 from ..models.base.shells import needs_tree
 from ..tasks.recipe import from_json
 from ..tasks.recipe.settings import Recipe
-from ..train.device import find_device
 from . import (
     answer,
     beam_tree,
@@ -67,7 +61,7 @@ from .classify import FolderClassifier, RunClassifier, classifier_of
 from .results import Answer
 from .reward import RewardReader
 from .texts import Tokenized, listed
-from .wording import ArticleWording, FolderWording, RunWording, Wording, tokenize
+from .wording import ArticleWording, FolderWording, RunWording, Wording
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -77,58 +71,6 @@ if TYPE_CHECKING:
     from ..tasks.words import Vocabulary
 
 WEIGHTS = ("fp32", "fp16", "int8")
-
-
-def load(
-    folder: str | os.PathLike[str],
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype | None = None,
-    weights: Literal["fp32", "fp16", "int8"] = "fp32",
-    base: str | os.PathLike[str] | None = None,
-    quantize: Literal["int8"] | None = None,
-) -> Model:
-    """The model of a folder, ready for use: a run of heedful's own, or a Hugging Face folder.
-
-    device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said. weights:
-    what `translate`, `generate` and `stream` read on a CPU; fewer bits are read sooner, and "int8" may change
-    a word. base: of a folder that holds only adapters (PEFT's), the model that they stand beside, if it is
-    not where they say. quantize: round the weights of all blocks to 8 bits, through torchao, on any
-    device.
-
-    >>> model = load("runs/toy")
-    >>> model.translate("i am a student")
-    'je suis étudiant'
-    """
-    how = find_device(device), torch.float32 if dtype is None else dtype
-    found = read(folder, *how, base)
-    if quantize is not None:
-        if weights != "fp32":
-            raise BadInput("`weights` and `quantize` are two ways to round weights: give one of them")
-        quantize_weights(found.model, quantize)
-    return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights, quantize=quantize)
-
-
-def save(
-    model: Model | Loaded,
-    folder: str | os.PathLike[str],
-    kind: Literal["float32", "bfloat16", "float16"] = "float32",
-) -> None:
-    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.
-
-    kind: how weights are stored. A folder of bfloat16 or float16 has half the size.
-    """
-    if isinstance(model, Model) and model.quantize:
-        raise BadInput(
-            f"{model.folder} was loaded with rounded weights, which are not saved: load it without `quantize`"
-        )
-    write(model.loaded if isinstance(model, Model) else model, folder, kind)
-
-
-def save_adapter(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
-    """Write what a run of LoRA has learned, alone, as Hugging Face's PEFT keeps it: adapter_config.json and
-    adapter_model.safetensors, for PeftModel.from_pretrained."""
-    with replacing_folder(Path(folder)) as aside:
-        write_adapter(Path(run), aside)
 
 
 class Ability(Protocol):
@@ -151,16 +93,29 @@ class WritingAbility(Ability, Protocol):
 
 
 class Model:
-    """A model with what belongs to it, and everything it can do.
+    """A model with what belongs to it, and everything it can do. `heedful.load` makes one.
 
-    >>> model = load("runs/toy")
-    >>> model.can
-    ('translate', 'stream', 'score', 'embed', 'look')
-    >>> model.generate("i am")  # doctest: +NORMALIZE_WHITESPACE
-    Traceback (most recent call last):
-    ...
-    heedful.errors.BadInput: runs/toy is an encoder-decoder, which cannot generate;
-     it can translate, stream, score, embed and look
+    A string in gives one result, a list gives a list. `can` names the methods that a model has a use for;
+    the others refuse it in one sentence.
+
+    Args:
+        loaded: The network with its config, tokenizers and settings.
+        folder: What messages call the model.
+        own: Whether the folder is a run of heedful's own.
+        weights: As in `load`.
+        quantize: As in `load`.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> model
+        <heedful transformer from runs/demo: 178,752 parameters, can translate, stream, score, embed and look>
+        >>> model.can
+        ('translate', 'stream', 'score', 'embed', 'look')
+        >>> model.generate("I am")  # doctest: +NORMALIZE_WHITESPACE
+        Traceback (most recent call last):
+        ...
+        heedful.errors.BadInput: runs/demo is an encoder-decoder, which cannot generate;
+         it can translate, stream, score, embed and look
     """
 
     def __init__(
@@ -185,6 +140,7 @@ class Model:
     generate = generate.generate
     stream = stream.stream
     beam_tree = beam_tree.beam_tree
+    unknown_words = spell.unknown_words
     spell = spell.spell
     score = score.score
     fill = fill.fill
@@ -208,45 +164,37 @@ class Model:
         return tuple(name for name, ability in ABILITIES.items() if ability.can(self))
 
     def check_can(self, what: str) -> None:
-        """Refuse what this kind of model does not do, and say what it does."""
+        """Refuse a model that has no use for a method, and say what it can do.
+
+        Args:
+            what: The name of the method, such as "translate".
+
+        Raises:
+            BadInput: The model cannot do this.
+
+        Example:
+            >>> heedful.load("runs/demo").check_can("translate")
+        """
         if not ABILITIES[what].can(self):
             refuse_stage(Path(self.folder), self.architecture, what)
             able = f"it can {listed(self.can)}"
             raise BadInput(f"{self.folder} is {IN_WORDS[self.kind]}, which cannot {what}; {able}")
 
-    def unknown_words(self, texts: list[str]) -> list[list[str]]:
-        """Of each text, the words that the model does not know and reads all alike: none, if it reads
-        letters.
-
-        >>> load("runs/toy").unknown_words(["the cat sleeps", "the zebra sleeps"])
-        [[], ['zebra']]
-        """
-        if getattr(self.config, "input", "") == "characters":
-            return [[] for _ in texts]
-        if "fill" in self.can:
-            return [self.wording.blanked(text).unknown for text in texts]
-        read = (
-            self.wording.source
-            if self.task == "summarize"
-            else lambda some: tokenize(self.wording.reads, some)
-        )
-        return [row.unknown for row in read(texts)]
-
     # What was loaded
 
     @property
     def architecture(self) -> str:
-        """The file in heedful/models that builds it."""
+        """Name of the file in heedful/models that builds the network."""
         return self.loaded.architecture
 
     @property
     def config(self) -> Any:
-        """Its sizes."""
+        """Sizes and choices of the network: the config of its architecture."""
         return self.loaded.config
 
     @property
     def model(self) -> nn.Module:
-        """The network itself."""
+        """The network itself, a `torch.nn.Module`."""
         return self.loaded.model
 
     @property
@@ -256,27 +204,27 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """What it reads texts by."""
+        """The tokenizer of texts that the model reads; None if it reads pictures."""
         return self.loaded.tokenizer
 
     @property
     def target_tokenizer(self) -> Tokenizer | None:
-        """What it writes texts by, if that is another one."""
+        """The tokenizer of texts that the model writes, if that is another one."""
         return self.loaded.target_tokenizer
 
     @property
     def special(self) -> dict[str, int]:
-        """Numbers of tokens with a meaning: pad, bos, eos, decoder_start."""
+        """Numbers of the tokens with a meaning: "pad", "bos", "eos", "decoder_start"."""
         return self.loaded.special
 
     @property
     def parameter_count(self) -> int:
-        """How many weights it has, each counted once."""
+        """Number of parameters, each counted once."""
         return sum(weight.numel() for weight in self.model.parameters())
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that the network computes on."""
         return next(self.model.parameters()).device
 
     # What follows from it, made when it is first needed

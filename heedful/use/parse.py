@@ -28,14 +28,22 @@ def parse(model: Model, texts: str, *, batch: int = 32) -> Parsed: ...  # type: 
 @overload
 def parse(model: Model, texts: Iterable[str], *, batch: int = 32) -> list[Parsed]: ...
 def parse(model: Model, texts: str | Iterable[str], *, batch: int = 32) -> Parsed | list[Parsed]:
-    """Texts with their trees: on which word each word hangs (-1: it is the root), and as what.
+    """Parse texts: the head of each word (-1 is the root) and its relation.
 
-    texts: a string, or several; words are separated by spaces. batch: texts at once. Returns a `Parsed` for a
-    string, a list for several.
+    Args:
+        texts: A string, or several; words are separated by spaces.
+        batch: Texts computed at once.
 
-    >>> tree = load("runs/toy-parse").parse("the cat sleeps")
-    >>> tree, tree.heads, tree.relations
-    ('the cat sleeps', (1, 2, -1), ('det', 'nsubj', 'root'))
+    Returns:
+        A `Parsed` for a string, a list for several.
+
+    Raises:
+        BadInput: The model learned no trees.
+
+    Example:
+        >>> tree = heedful.load("runs/parse").parse("the cat sleeps")
+        >>> tree, tree.heads, tree.relations
+        ('the cat sleeps', (1, 2, -1), ('det', 'nsubj', 'root'))
     """
     model.check_can("parse")
     return each(texts, lambda some: parsed(model, encode(model, some), batch))

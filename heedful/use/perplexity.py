@@ -36,7 +36,22 @@ NORMAL = 1.96  # standard errors on either side, at 95 %
 
 @dataclass(frozen=True)
 class TextScores:
-    """How well a text was predicted. nll: nats of each token that counts."""
+    """How well a text was predicted.
+
+    Attributes:
+        nll: Negative log-likelihood of each token that counts, in nats.
+        windows: Number of windows.
+        context: Tokens that a window reads.
+        stride: Tokens from one window to the next.
+        bytes: Size of the text in UTF-8.
+
+    Example:
+        >>> scores = TextScores([2.0, 4.0], windows=1, context=8, stride=8, bytes=10)
+        >>> scores.loss, round(scores.perplexity(scores.loss), 2), round(scores.bits(scores.loss), 3)
+        (3.0, 20.09, 0.866)
+        >>> scores.metrics["loss"], scores.intervals  # too short for an interval
+        (3.0, {})
+    """
 
     nll: Sequence[float]
     windows: int
@@ -51,6 +66,7 @@ class TextScores:
 
     @property
     def metrics(self) -> dict[str, float]:
+        """Loss, perplexity and bits per byte, by name."""
         return {
             "loss": self.loss,
             "perplexity": self.perplexity(self.loss),
@@ -58,10 +74,25 @@ class TextScores:
         }
 
     def perplexity(self, loss: float) -> float:
+        """The perplexity of a loss.
+
+        Args:
+            loss: Nats per token.
+
+        Returns:
+            exp(loss).
+        """
         return math.exp(min(loss, 700.0))
 
     def bits(self, loss: float) -> float:
-        """Bits per byte of the text."""
+        """The bits per byte of a loss.
+
+        Args:
+            loss: Nats per token.
+
+        Returns:
+            Bits per byte of this text.
+        """
         return loss * len(self.nll) / math.log(2) / self.bytes
 
     @property
@@ -92,10 +123,25 @@ def standard_error(nll: Sequence[float]) -> float | None:
 def perplexity(
     model: Model, text: str, context: int | None = None, stride: int | None = None, batch: int = 32
 ) -> TextScores:
-    """How well a decoder predicts a text of any length.
+    """Measure how well a decoder predicts a text of any length, window by window.
 
-    context: tokens that a window reads; the model's own context unless said. stride: tokens from one window
-    to the next; the context unless said. batch: windows at once.
+    Args:
+        model: A decoder.
+        text: The text.
+        context: Tokens that a window reads. None: the model's own context.
+        stride: Tokens from one window to the next. None: the context.
+        batch: Windows computed at once.
+
+    Returns:
+        `TextScores`, with the loss in nats per token, perplexity and bits per byte.
+
+    Raises:
+        BadInput: The model gives a text alone no probability, or the text is too short.
+
+    Example:
+        >>> found = perplexity(heedful.load("runs/lm"), "The old king is going to be a very famous man.")
+        >>> sorted(found.metrics), found.windows
+        (['bits_per_byte', 'loss', 'perplexity'], 1)
     """
     check_decoder(model)
     ids = token_numbers(model, text)

@@ -61,20 +61,32 @@ def score(
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> Scored | list[Scored]:
-    """How likely each text is; with an encoder-decoder, how likely each target is as the answer to its text.
+    """Score how likely texts are; for an encoder-decoder, how likely targets are as the answers to texts.
 
-    texts: a string, or several. targets: one for each text, for an encoder-decoder only. batch: texts at
-    once. source_lang, target_lang: as in `translate`. Where the model knows no token that begins a text, the
-    first one is given and not scored. Returns a `Scored` for a string, a list for several.
+    Where the model knows no token that begins a text, the first token is given and not scored.
 
-    >>> model = load("runs/toy")
-    >>> right = model.score("the cat sleeps", "le chat dort")
-    >>> wrong = model.score("the cat sleeps", "le chien dort")
-    >>> right.total > wrong.total, right.tokens
-    (True, [' le', ' chat', ' dort', '[EOS]'])
-    >>> scored = load("runs/toy-lm").score("the cat")
-    >>> scored.given, scored.tokens, len(scored.log_probabilities)
-    (['t'], ['h', 'e', ' ', 'c', 'a', 't'], 6)
+    Args:
+        texts: A string, or several.
+        targets: One for each text; for an encoder-decoder only.
+        batch: Texts computed at once.
+        source_lang: As in `translate`.
+        target_lang: As in `translate`.
+
+    Returns:
+        A `Scored` for a string, a list for several.
+
+    Raises:
+        BadInput: The model gives texts no probability, or targets are missing.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> right = model.score("My aunts are curious.", "Mes tantes sont curieuses.")
+        >>> wrong = model.score("My aunts are curious.", "Mes tantes sont rouges.")
+        >>> right.total > wrong.total, round(wrong.perplexity, 1)
+        (True, 4.6)
+        >>> scored = heedful.load("runs/lm").score("The old king is")
+        >>> scored.given, scored.tokens
+        ([' The'], [' old', ' king', ' is'])
     """
     model.check_can("score")
     model = speaking(model, source_lang, target_lang)

@@ -6,19 +6,50 @@ from typing import TYPE_CHECKING
 
 from ..inside.spelling import Spelling
 from ..inside.spelling import spell as spelled
+from .wording import tokenize
 
 if TYPE_CHECKING:
     from .model import Model
 
 
 def spell(model: Model, text: str, *, target: bool = False) -> Spelling:
-    """A text through the tokenizer: pieces, numbers, bytes and merges. A notebook shows colored boxes.
+    """Show a text as the tokenizer cuts it: pieces, numbers, bytes and merges.
 
-    text: one string. target: by the tokenizer of what the model writes, if that is another one. Returns a
-    `Spelling`.
+    Args:
+        text: One string.
+        target: Use the tokenizer of what the model writes, if that is another one.
 
-    >>> spelling = load("runs/toy").spell("the zebra sleeps")
-    >>> [piece.text for piece in spelling.pieces], spelling.pieces[1].unknown
-    (['the', '[UNK]', 'sleeps'], True)
+    Returns:
+        A `Spelling`, which a notebook shows as colored boxes.
+
+    Example:
+        >>> spelling = heedful.load("runs/demo").spell("The zebra eats.")
+        >>> [piece.text for piece in spelling.pieces], spelling.pieces[1].unknown
+        (['The', '[UNK]', 'eats', '.'], True)
     """
     return spelled(model.wording.writes if target else model.wording.reads, text)
+
+
+def unknown_words(model: Model, texts: list[str]) -> list[list[str]]:
+    """Find the words that a model does not know and reads all alike.
+
+    Args:
+        texts: The texts.
+
+    Returns:
+        The unknown words of each text; none for a model that reads letters or bytes.
+
+    Example:
+        >>> heedful.load("runs/demo").unknown_words(["The cat eats.", "The zebra eats."])
+        [[], ['zebra']]
+    """
+    if getattr(model.config, "input", "") == "characters":
+        return [[] for _ in texts]
+    if "fill" in model.can:
+        return [model.wording.blanked(text).unknown for text in texts]
+    read = (
+        model.wording.source
+        if model.task == "summarize"
+        else lambda some: tokenize(model.wording.reads, some)
+    )
+    return [row.unknown for row in read(texts)]

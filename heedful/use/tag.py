@@ -33,16 +33,22 @@ def tag(model: Model, texts: Iterable[str], *, batch: int = 32) -> list[Tagged |
 def tag(
     model: Model, texts: str | Iterable[str], *, batch: int = 32
 ) -> Tagged | Entities | list[Tagged | Entities]:
-    """The tag of each word, or the entities of each text.
+    """Tag the words of texts, or find their entities.
 
-    texts: a string, or several. A run of heedful's own reads words, and marks, that are separated by spaces.
-    batch: texts at once.
+    Args:
+        texts: A string, or several. A run of heedful's own reads words that are separated by spaces.
+        batch: Texts computed at once.
 
-    Returns one result for a string, a list for several: a `Tagged`, or `Entities` from an imported model
-    whose labels begin and continue entities (B-PER, I-PER).
+    Returns:
+        One result for a string, a list for several: a `Tagged`, or `Entities` from an imported model whose
+        labels begin and continue entities (B-PER, I-PER).
 
-    >>> load("runs/toy-parse").tag("the cat sleeps")
-    'the/DET cat/NOUN sleeps/VERB'
+    Raises:
+        BadInput: The model has no tags.
+
+    Example:
+        >>> heedful.load("runs/parse").tag("the cat sleeps")
+        'the/DET cat/NOUN sleeps/VERB'
     """
     model.check_can("tag")
     return each(texts, lambda some: tagged(model, encode(model, some), batch))

@@ -28,19 +28,31 @@ def trace(
     means: HeadMeans | None = None,
     most: int = 1024,
 ) -> Trace:
-    """One input through the model: attention weights, queries, keys, values, residual streams and logits.
+    """Trace one input through a model: weights, queries, keys, values, residual streams and logits.
 
-    text: a text; for a model of images the name of a file, or its pixels [H, W, C]. target: what an
-    encoder-decoder writes here, instead of its own translation. edits: changes of the model that hold during
-    the trace, such as "zero:cross.3.2" (heedful/inside/edits.py). traces: those that patches name. means: of
-    `head_means`, for "mean" edits. most: tokens; longer texts are refused. Layers and heads are counted from
-    1. Returns a `Trace`, which a notebook shows as a picture.
+    Layers and heads are counted from 1.
 
-    >>> seen = load("runs/toy").trace("the cat sleeps")
-    >>> seen.weights("cross", 1, 2).shape, seen.stream("decoder", 1).shape
-    (torch.Size([4, 3]), torch.Size([4, 16]))
-    >>> load("runs/toy").trace("the cat sleeps", edits=["drop:decoder.1.cross"]).edits
-    ['drop:decoder.1.cross']
+    Args:
+        text: A text; for a model of images the name of a file, or its pixels [H, W, C].
+        target: What an encoder-decoder writes here, instead of its own translation.
+        edits: Changes of the model that hold during the trace, such as "zero:cross.3.2" (see `edit`).
+        traces: The traces that patches name.
+        means: Means of the heads, for "mean" edits (see `head_means`).
+        most: Tokens; longer texts are refused.
+
+    Returns:
+        A `Trace`, which a notebook shows as a picture.
+
+    Raises:
+        BadInput: The model has no attention, or an edit does not fit it.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> seen = model.trace("My aunts are curious.")
+        >>> seen.weights("cross", 1, 2).shape, seen.stream("decoder", 1).shape
+        (torch.Size([6, 5]), torch.Size([6, 32]))
+        >>> model.trace("My aunts are curious.", edits=["drop:decoder.1.cross"]).edits
+        ['drop:decoder.1.cross']
     """
     from ..inside.trace import trace
 

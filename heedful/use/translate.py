@@ -47,27 +47,89 @@ def translate(
     target_lang: Code = None,
     **options: Any,
 ) -> Answer | list[Answer]:
-    """Translations, by a beam of 4 unless the options choose another search. An empty text has an empty one.
+    """Translate texts, by a beam of 4 unless the options choose another search.
 
-    texts: a string, or several. source_lang, target_lang: of a model that knows many languages (NLLB, M2M100,
-    mBART), those to translate from and into, such as "eng_Latn". options: those of
-    `heedful.decode.options.DecodingOptions`; the generation settings of a Hugging Face folder are their
-    defaults. Without a limit, a translation has at most twice as many tokens as its source, and 20. Returns
-    an `Answer` for a string, a list for several: strings with their score, their tokens and the next best.
+    Without a limit, a translation has at most twice as many tokens as its source, and 20. An empty text has
+    an empty translation.
 
-    >>> model = load("runs/toy")
-    >>> model.translate(["the cat sleeps", "i am a student"])
-    ['le chat dort', 'je suis étudiant']
-    >>> answer = model.translate("the cat sleeps", n_best=2, length_penalty="power", length_alpha=1.0)
-    >>> len(answer.n_best), answer.tokens
-    (2, [' le', ' chat', ' dort', '[EOS]'])
-    >>> model.translate("the cat sleeps", prefix="le chien")
-    'le chien dort'
-    >>> model.translate("the cat sleeps", sample=True, temperature=0.1, seed=3)
-    'le chat dort'
-    >>> answer = model.translate("the cat sleeps", align=True)  # pairs of words, source and target
-    >>> all(source < 3 and target < 3 for source, target in answer.alignment)
-    True
+    Args:
+        texts: A string, or several.
+        source_lang: For a model that knows many languages (NLLB, M2M100, mBART), the language to translate
+            from, such as "eng_Latn".
+        target_lang: The language to translate into.
+
+    Keyword Args:
+        beam (int): Hypotheses kept at each step. 1 is greedy search. More are slower and often better. From 1
+            to 1,000. Default: 4; generate, `sample` and `draft`: 1.
+        n_best (int): Answers to return for each text, best first; at most the width of the beam. From 1 to
+            1,000. Default: 1.
+        length_penalty ("gnmt" or "power"): Divisor of a hypothesis' log-probability: gnmt is ((5 + length) /
+            6)^alpha, power is length^alpha. Default: "gnmt".
+        length_alpha (float): Exponent alpha of the length penalty. 0 means no penalty; larger values favor
+            longer answers. From -5 to 5. Default: 0.6.
+        stopping ("heuristic" or "first_B" or "exact"): When beam search stops. heuristic: no live hypothesis
+            currently beats the finished ones. first_B: as many have finished as the beam is wide. exact: none
+            can still win. Default: "heuristic".
+        coverage_penalty (float): Weight of the penalty on source words that receive little attention;
+            encoder-decoders only. From 0 to 1,000. Default: 0.0.
+        beam_groups (int): Groups of beams for diverse beam search. Each group has `beam` hypotheses. From 1
+            to 100. Default: 1.
+        diversity_penalty (float): Cost of a token that an earlier group has written at the same position.
+            From 0 to 1,000. Default: 0.0.
+        logit_bias (Mapping[int, float] or tuple[str]): Added to the logits of tokens, by their numbers. -100
+            means never, 100 means nothing else. Default: none.
+        repetition_penalty (float): Penalty on tokens that occur in the text so far. 1 means none; above 1
+            discourages repetition. From 0.001 to 1,000. Default: 1.0.
+        presence_penalty (float): Subtracted from the logits of tokens that the answer has already. Below 0
+            encourages them. From -2 to 2. Default: 0.0.
+        frequency_penalty (float): Subtracted from the logits of tokens as often as the answer has them
+            already. From -2 to 2. Default: 0.0.
+        no_repeat_ngram_size (int): No sequence of this many tokens occurs twice. 0 means no limit. At least
+            0. Default: 0.
+        encoder_no_repeat_ngram_size (int): No sequence of this many tokens of the source, or of the prompt,
+            is written. 0 means no limit. At least 0. Default: 0.
+        bad_words (tuple[str] or list[str]): Words that are never written. Default: none.
+        min_new_tokens (int): Minimum number of tokens to write before the end of the answer. At least 0.
+            Default: 0.
+        max_new_tokens (int): Maximum number of tokens to write. At least 1. Default: translate: 2 x source +
+            20; generate: 100; others: as in training.
+        stop (tuple[str] or list[str]): Text before which an answer ends. Default: none.
+        prefix (str): Text that every answer begins with. Default: none.
+        sample (bool): Draw each token at random by its probability instead of searching. Default: False.
+        temperature (float): With `sample`: divisor of the logits. Below 1 favors likely tokens. From 0.001 to
+            1,000. Default: 1.0.
+        top_k (int): With `sample`: draw from the k most likely tokens. 0 means all. At least 0. Default: 0.
+        top_p (float): With `sample`: draw from the most likely tokens that together have this probability.
+            From 0 to 1. Default: 1.0.
+        min_p (float): With `sample`: draw from tokens with at least this fraction of the highest probability.
+            From 0 to 1. Default: 0.0.
+        seed (int): With `sample`: seed of the random numbers. A line gets the same answer whatever lines
+            surround it. Default: 0.
+        top (int): Most likely tokens to report at each token of an answer, with their log-probabilities. From
+            0 to 1,000. Default: 0.
+        align (bool): Link each word of an answer to a source word by attention. Default: False.
+        batch (int): Texts computed at once. Use fewer if memory is short; answers stay the same. From 1 to
+            100,000. Default: 32; writing on a GPU, 256.
+        folder_settings ("use" or "ignore"): Whether the generation settings of a Hugging Face folder are the
+            defaults of these options. Default: "use".
+
+    Returns:
+        An `Answer` for a string, a list for several: strings with their score, tokens and next best.
+
+    Raises:
+        BadInput: The model is no translator, or an option does not fit.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> model.translate(["The small girl eats a red apple.", "My aunts are curious."])
+        ['La petite fille mange une pomme rouge.', 'Mes tantes sont curieuses.']
+        >>> answer = model.translate("My aunts are curious.", n_best=2, length_penalty="power")
+        >>> len(answer.n_best), answer.tokens
+        (2, [' Mes', ' tantes', ' sont', ' curieuses', '.', '[EOS]'])
+        >>> model.translate("My aunts are curious.", sample=True, temperature=0.1, seed=3)
+        'Mes tantes sont curieuses.'
+        >>> model.translate("My aunts are curious.", align=True).alignment[:2]  # (source word, target word)
+        [(0, 0), (1, 1)]
     """
     model.check_can("translate")
     model = speaking(model, source_lang, target_lang)

@@ -12,6 +12,7 @@ from .endpoints import endpoints
 from .exit_codes import exit_codes
 from .models import models_page
 from .papers import LinksToPapers, papers_page
+from .public import index
 from .settings import architectures, tasks
 
 GENERATED = {
@@ -20,6 +21,7 @@ GENERATED = {
     "exit codes": exit_codes,
     "models": models_page,
     "papers": papers_page,
+    "public names": index,
     "settings of tasks": tasks,
     "settings of architectures": architectures,
 }

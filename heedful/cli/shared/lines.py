@@ -91,7 +91,7 @@ class LineCommand(ABC, Generic[R]):
 
 def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
     """Read, answer and print until there is no more."""
-    from ...use.model import load
+    from ...use.load import load
 
     check_batch(given.batch)
     utf8_out()

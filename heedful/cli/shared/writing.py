@@ -47,7 +47,7 @@ class TextWriter(LineCommand[Answer]):
         check_decoding(self.what, self.options, getattr(self.given, "run", ""), self.given.json)
 
     def how(self, model: Model) -> DecodingOptions:
-        from ...use.model import load
+        from ...use.load import load
 
         draft = self.options.get("draft")
         if isinstance(draft, str):
