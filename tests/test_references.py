@@ -1,19 +1,24 @@
 """What one looks up follows from the code: citations have papers, and architectures have entries."""
 
+import ast
 import re
 import sys
+import tomllib
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 import repository
-from reference import models, papers
+from reference import models, papers, versions
 
+import heedful
 from heedful.models import FAMILIES, model_types, preset_families
 
 # Papers.
@@ -148,3 +153,78 @@ def test_private_words_have_an_entry_and_every_entry_is_used():
     pages = " ".join(page.read_text(encoding="utf-8") for page in OTHER_PAGES).lower()
     stems = {term: term.removesuffix("corpus").removesuffix("y") for term in own}
     assert [term for term, stem in stems.items() if not re.search(rf"\b{stem}", pages)] == []
+
+
+# Troubleshooting.
+
+FAQ = ROOT / "docs" / "reference" / "faq.md"
+
+
+def said() -> str:
+    """Every text in the code, with "…" for what is put in; one a line."""
+    found = []
+    for file in (ROOT / "heedful").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_every_message_that_is_explained_is_a_message_of_the_program():
+    rows = re.findall(r"^\| (.+?) \|", FAQ.read_text(encoding="utf-8").partition("| --- |")[0], re.MULTILINE)
+    messages = [row for row in rows if row != "message" and not set(row) <= set("-|")]
+    assert len(messages) >= 15
+    texts = said()
+    pieces = {piece.strip(" :;") for message in messages for piece in message.split("…")}
+    assert sorted(piece for piece in pieces if len(piece) > 3 and piece not in texts) == []
+
+
+def test_there_are_25_to_35_questions():
+    questions = re.findall(r"^### (.*)$", FAQ.read_text(encoding="utf-8"), re.MULTILINE)
+    assert 25 <= len(questions) <= 35
+    assert [question for question in questions if not question.endswith("?")] == []
+
+
+# How to cite.
+
+NEEDED = {"cff-version", "message", "title", "authors"}  # by the Citation File Format 1.2.0
+ALLOWED = NEEDED | {
+    "abstract",
+    "commit",
+    "contact",
+    "date-released",
+    "doi",
+    "identifiers",
+    "keywords",
+    "license",
+}
+ALLOWED |= {"license-url", "preferred-citation", "references", "repository", "repository-artifact"}
+ALLOWED |= {"repository-code", "type", "url", "version"}
+
+
+def test_the_citation_is_a_citation_file_of_this_version():
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert NEEDED <= found.keys() <= ALLOWED
+    assert found["cff-version"] == "1.2.0"
+    assert found["type"] in ("software", "dataset")
+    assert all(("name" in author) != ("family-names" in author) for author in found["authors"])
+    assert found["version"] == heedful.__version__
+    assert found["license"] == project["license"]
+    assert len(set(found["keywords"])) == len(found["keywords"])
+
+
+def test_bibtex_follows_from_the_citation_file():
+    entry = versions.bibtex()
+    assert entry.count("{") == entry.count("}")
+    assert f"version  = {{{heedful.__version__}}}" in entry
+    assert "@software{heedful," in entry
+
+
+def test_the_versions_are_those_of_the_project():
+    shown = versions.versions()
+    assert "| `Python` | ≥ 3.11 |" in shown
+    assert f"| `torch` | ≥ 2.11 | {re.sub('[+].*', '', torch.__version__)} |" in shown

@@ -14,8 +14,10 @@ from .models import models_page
 from .papers import LinksToPapers, papers_page
 from .public import index
 from .settings import architectures, tasks
+from .versions import bibtex, versions
 
 GENERATED = {
+    "bibtex": bibtex,
     "commands": commands,
     "endpoints": endpoints,
     "exit codes": exit_codes,
@@ -24,6 +26,7 @@ GENERATED = {
     "public names": index,
     "settings of tasks": tasks,
     "settings of architectures": architectures,
+    "versions": versions,
 }
 PLACE = re.compile(r"^<!-- generated: (.*) -->$", re.MULTILINE)
 
