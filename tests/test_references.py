@@ -75,7 +75,22 @@ def test_an_arxiv_number_is_at_most_as_young_as_its_paper():
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return models.models_page()
+    """The page without its formats, which take seconds: each preset is described for each of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "exports", lambda name: ())
+        return models.models_page()
+
+
+@pytest.mark.parametrize(
+    "name, formats",
+    [
+        ("modernbert", ["hf", "onnx", "html"]),
+        ("mixture", ["html"]),
+        ("llama", ["hf", "ctranslate2", "onnx", "gguf", "html"]),
+    ],
+)
+def test_a_model_has_the_formats_that_export_takes(name, formats):
+    assert models.exports(name) == formats
 
 
 def test_every_architecture_preset_and_model_type_is_on_the_page(page):
@@ -191,17 +206,8 @@ def test_there_are_25_to_35_questions():
 # How to cite.
 
 NEEDED = {"cff-version", "message", "title", "authors"}  # by the Citation File Format 1.2.0
-ALLOWED = NEEDED | {
-    "abstract",
-    "commit",
-    "contact",
-    "date-released",
-    "doi",
-    "identifiers",
-    "keywords",
-    "license",
-}
-ALLOWED |= {"license-url", "preferred-citation", "references", "repository", "repository-artifact"}
+ALLOWED = NEEDED | {"abstract", "commit", "contact", "date-released", "doi", "identifiers", "keywords"}
+ALLOWED |= {"license", "license-url", "preferred-citation", "references", "repository", "repository-artifact"}
 ALLOWED |= {"repository-code", "type", "url", "version"}
 
 
@@ -225,6 +231,6 @@ def test_bibtex_follows_from_the_citation_file():
 
 
 def test_the_versions_are_those_of_the_project():
-    shown = versions.versions()
+    shown = versions.versions_table()
     assert "| `Python` | ≥ 3.11 |" in shown
     assert f"| `torch` | ≥ 2.11 | {re.sub('[+].*', '', torch.__version__)} |" in shown

@@ -14,7 +14,7 @@ from .models import models_page
 from .papers import LinksToPapers, papers_page
 from .public import index
 from .settings import architectures, tasks
-from .versions import bibtex, versions
+from .versions import bibtex, versions_table
 
 GENERATED = {
     "bibtex": bibtex,
@@ -26,7 +26,7 @@ GENERATED = {
     "public names": index,
     "settings of tasks": tasks,
     "settings of architectures": architectures,
-    "versions": versions,
+    "versions": versions_table,
 }
 PLACE = re.compile(r"^<!-- generated: (.*) -->$", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""The versions that heedful needs and is tested with, and the entry of BibTeX, from the files that have them."""
+"""The versions that heedful needs and is tested with, and its entry of BibTeX."""
 
 import re
 import tomllib
@@ -10,19 +10,10 @@ import yaml
 from .markdown import code, table
 
 ROOT = Path(__file__).parents[3]
-SHOWN = (
-    "torch",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "transformers",
-    "ctranslate2",
-    "onnxruntime",
-    "triton",
-)
+SHOWN = ("torch", "numpy", "safetensors", "tokenizers", "transformers", "ctranslate2", "onnxruntime")
 
 
-def versions() -> str:
+def versions_table() -> str:
     """Python and packages: what is needed, and what the tests run with."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pinned = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
@@ -31,9 +22,8 @@ def versions() -> str:
     for name in SHOWN:
         if name in pinned:
             rows.append((name, needed.get(name, "an extra") or "any", pinned[name]))
-    return table(
-        ("package", "needed", "tested with"), [(code(a), b.replace(">=", "≥ "), c) for a, b, c in rows]
-    )
+    cells = [(code(name), least.replace(">=", "≥ "), tested) for name, least, tested in rows]
+    return table(("package", "needed", "tested with"), cells)
 
 
 def bibtex() -> str:
