@@ -159,6 +159,7 @@ class LinePanel(FigurePanel):
     arms: Mapping[str, Mapping[float, Sequence[float]]]  # {arm: {x: values}}
     logarithmic: tuple[bool, bool] = (True, True)  # across, upwards
     marks: Mapping[str, float] = field(default_factory=dict)  # upright lines with a name
+    slopes: Mapping[str, float] = field(default_factory=dict)  # {name: power} from the lowest start, both log
     size: tuple[float, float] = (300, 190)
 
     def draw(self, picture: Drawing, x: float, y: float) -> None:
@@ -188,7 +189,24 @@ class LinePanel(FigurePanel):
             picture.add(Line(at, y0, at, y0 + high, FRAME, 1.5))
             picture.add(TextLabel(at + 3, y0 - 4, name, SMALL - 1, fill=FRAME))
         picture.add(TextLabel(x0 + wide / 2, y0 + high + 30, self.across, SMALL, "middle", FAINT))
+        self.powers(picture, place, xs, rows.ticks[-1])
         self.lines(picture, place, x0 + wide)
+
+    def powers(
+        self,
+        picture: Drawing,
+        place: Callable[[float, float], tuple[float, float]],
+        xs: Sequence[float],
+        top: float,
+    ) -> None:
+        """A thin line for each slope, from where the lowest series begins to the end of the field."""
+        first, last = min(xs), max(xs)
+        starts = [min(series[first]) for series in self.arms.values() if first in series]
+        for name, power in self.slopes.items():
+            end = min(last, first * (top / min(starts)) ** (1 / power))
+            (a, b), (c, d) = place(first, min(starts)), place(end, min(starts) * (end / first) ** power)
+            picture.add(Line(a, b, c, d, FAINT, 0.8))
+            picture.add(TextLabel(c - 4, d + 11, name, SMALL, "end", FAINT))
 
     def lines(
         self, picture: Drawing, place: Callable[[float, float], tuple[float, float]], right: float

@@ -5,7 +5,10 @@ import torch
 from helpers.kept_activations import kept
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.inside.costs import costs, count_parameters, default_length
+from heedful.inside.costs import costs, count_attention, count_parameters, default_length
+from heedful.inside.costs.layers import running_sums
+from heedful.inside.costs.part import FULL
+from heedful.inside.costs.tally import Tally
 from heedful.models import family, presets
 from heedful.models.albert import AlbertConfig
 from heedful.models.bart import BartConfig
@@ -23,8 +26,13 @@ from heedful.models.roberta import RobertaConfig
 from heedful.models.t5 import T5Config
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTConfig
-from heedful.parts.attention import Additive
+from heedful.parts.attention import Additive, attend_plain
+from heedful.parts.long.linear import CHUNK, KernelAttention, KernelScore, attend_linear
+from heedful.parts.long.sparse import Band, attend_gathered
+from heedful.parts.masks import causal, window
+from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.places import Source
+from heedful.parts.view import View
 from heedful.parts.watch import watch
 
 B, T, S = 2, 13, 11
@@ -423,3 +431,22 @@ def test_a_part_without_a_rule_is_counted_not_guessed():
     model, inputs, lengths = build("gpt2")
     model.stack.blocks[1].attention.layer.score = Additive(12, 12, 7)
     assert costs(model, B, *lengths).whole.flops == counted(model, lambda: model(*inputs))
+
+
+def test_any_attention_alone_is_counted_by_the_pairs_that_it_computes():
+    n, wide, heads = 96, 8, 3
+    pair = 4 * heads * wide  # a score and a weighted value, two FLOPs each for every number
+
+    def near(q, k, v):
+        return attend_gathered(q, k, v, View(causal() & window(9), n, n, q.device))
+
+    plain, kept = count_attention(attend_plain, n, heads=heads, width=wide)
+    assert plain == pair * n**2 and kept > FULL * heads * n**2
+    assert count_attention(attend_plain, n, 7, width=wide)[0] == 4 * wide * 7 * n
+    assert count_attention(near, n, heads=heads, width=wide)[0] == pair * Band(8).scores(n)
+    layer = KernelAttention(MultiHeadAttention(heads * wide, heads, score=KernelScore()))
+    projections = 4 * 2 * n * (heads * wide) ** 2
+    of_rule = running_sums(Tally(1, FULL), layer, n, n).flops - projections
+    padded = -(-n // CHUNK) * CHUNK
+    assert of_rule == 2 * heads * padded * (2 * wide * (wide + 1) + CHUNK * (2 * wide + 1))
+    assert count_attention(attend_linear, n, heads=heads, width=wide)[0] == of_rule

@@ -14,6 +14,7 @@ import heedful
 from heedful.inside.ablation import HeadName
 from heedful.inside.costs import costs
 from heedful.inside.head_pictures import HeadCell, head_grid
+from heedful.inside.look.heat_maps import heat_map
 from heedful.inside.look.shapes import FAINT, INK, INKS, PAPER, WEIGHTS, color
 from heedful.inside.look.themes import contrast, dark, ink_on, rgb_of, share_on
 from heedful.inside.rollout import rollout_of
@@ -48,6 +49,7 @@ SHOWN = {
         model.loaded, model.loaded, "The cat sleeps.", "Le chat dort."
     ),
     "costs": lambda model: costs(model.model, length=32),
+    "drawing": lambda model: heat_map([[0.9, 0.1]], [HOSTILE], ["a", "b"], HOSTILE),
     "mask": lambda model: masks.causal() & masks.window(3),
     "mask of rows and heads": lambda model: masks.padding(torch.tensor([3, 5])) & masks.causal(),
     "spelling": lambda model: model.spell(TEXT),

@@ -19,19 +19,20 @@ gradients nor moments.
 estimate.py   costs(model): everything together
 part.py, tally.py   how the costs of parts add up, and the rules of the smallest ones
 models.py, layers.py, embeddings.py, positions.py, heads.py, before.py   the rules, by kind of part
-counted.py    what becomes of a part without a rule
+counted.py    what becomes of a part without a rule, and of any attention alone
 memory.py     bytes by use
 sizes.py      other sizes, the length at which attention costs most, the largest batch that fits
 picture.py    parameters, FLOPs and memory as bars
 explain.py    the formulas of memory, and seconds at the rates of a machine
 """
 
+from .counted import count_attention
 from .estimate import Costs, costs, default_length
 from .explain import Figure, memory_formulas, seconds
 from .part import Part, count_active, count_parameters
 from .sizes import changed, crossover, largest_batch, lengths_of, sizes_of
 
 __all__ = [
-    "Costs", "Figure", "Part", "changed", "costs", "count_active", "count_parameters", "crossover",
-    "default_length", "largest_batch", "lengths_of", "memory_formulas", "seconds", "sizes_of",
+    "Costs", "Figure", "Part", "changed", "costs", "count_active", "count_attention", "count_parameters",
+    "crossover", "default_length", "largest_batch", "lengths_of", "memory_formulas", "seconds", "sizes_of",
 ]  # fmt: skip

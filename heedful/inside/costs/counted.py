@@ -30,6 +30,29 @@ def count(tally: Tally, name: str, module: nn.Module, use: Callable[[Any], Any])
     return Part(name, type(module).__name__, tally.weights(module.parameters()), flops, scaled(tally, kept))
 
 
+def count_attention(
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    length: int,
+    source_length: int | None = None,
+    *,
+    heads: int = 1,
+    width: int = 64,
+) -> tuple[int, int]:
+    """FLOPs of `attend(q, k, v)`, forward, and the bytes that it keeps for the backward pass, in fp32.
+
+    attend: any attention, such as `attend_plain`; its masks must be on the device of q. length: of queries.
+    source_length: of keys, if it is another one. width: of a head. Pairs that a mask hides count where they
+    are computed.
+    """
+
+    def use(_: Any) -> Tensor:
+        q, k, v = (vectors(1, heads, n, width) for n in (length, *[source_length or length] * 2))
+        return attend(q, k, v)
+
+    flops, kept, _ = run(nn.Identity(), use)
+    return flops, kept
+
+
 def scaled(tally: Tally, kept: int) -> int:
     """Bytes at the tally's precision of what takes `kept` bytes in fp32."""
     return kept * tally.number // FULL

@@ -41,6 +41,9 @@ class Drawing:
         """The drawing as a PNG file, drawn by Pillow."""
         return png_of(self.shapes, self.width, self.height, zoom)
 
+    def _repr_html_(self) -> str:
+        return self.html()
+
 
 class Pictured(ABC):
     """What has a picture, which files and notebooks show."""
