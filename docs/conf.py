@@ -25,6 +25,7 @@ extensions = [
     "sphinx.ext.linkcode",
     "api",
     "stored_runs",
+    "lessons",
     "descriptions",
     "reference",
     "repository",

@@ -30,9 +30,9 @@ def prose(page: Path) -> str:
 
 
 def sentences(page: Path) -> list[str]:
-    """The sentences of a page's paragraphs and lists; tables and headings have none."""
+    """The sentences of a page's paragraphs and lists; tables, headings and formulas have none."""
     blocks = re.split(r"\n\s*\n|\n(?=\s*- )", prose(page))
-    texts = [" ".join(block.split()) for block in blocks if block.strip()[:1] not in ("|", "#", "<", "!")]
+    texts = [" ".join(block.split()) for block in blocks if block.strip()[:1] not in list("|#<!$")]
     plain = [re.sub(r"\]\([^)]*\)", "]", text) for text in texts]
     return [s for text in plain for s in re.split(r"(?<=[.!?:;])\s+", text)]
 
