@@ -159,8 +159,8 @@ class LinePanel(FigurePanel):
     arms: Mapping[str, Mapping[float, Sequence[float]]]  # {arm: {x: values}}
     logarithmic: tuple[bool, bool] = (True, True)  # across, upwards
     marks: Mapping[str, float] = field(default_factory=dict)  # upright lines with a name
-    slopes: Mapping[str, float] = field(default_factory=dict)  # {name: power} from the lowest start, both log
     size: tuple[float, float] = (300, 190)
+    slopes: Mapping[str, float] = field(default_factory=dict)  # {name: power} from the lowest start, both log
 
     def draw(self, picture: Drawing, x: float, y: float) -> None:
         (wide, high), x0, y0 = self.size, x + LEFT, y + 26
