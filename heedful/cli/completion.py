@@ -49,7 +49,7 @@ def places(command: str) -> list[object]:
 
 def first_words(command: str) -> list[str]:
     """The words that may stand first after a command, where they are known."""
-    if command == "info":
+    if command in ("info", "plan"):
         return list(preset_families())
     if command == "train":
         return sorted([*task_files(), STAGED])

@@ -1,5 +1,5 @@
-"""Machines: what a GPU and the links between GPUs can do. The numbers are in machines.json; docs/planning.md
-says where they come from."""
+"""Machines: what a GPU and the links between GPUs can do. The numbers are in machines.json;
+docs/howto/planning.md says where they come from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,16 @@ class Gpu:
     products: float  # share of the peak that a large matrix product reaches
     copies: float  # share of the bandwidth that passes over memory reach
     attention: float  # share of the peak that attention would reach with endless heads and texts
-    ring: float  # share of a link's bandwidth that a ring reaches
+    ring: float  # share of NVLink's bandwidth that a ring reaches
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of a message beside its bytes: once for all hops, and for each hop by its kind."""
+
+    start: float
+    nvlink: float
+    network: float
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class Cluster:
     per_machine: int
     network: float  # bytes/s in and out of one machine, in one direction
     network_name: str
+    network_share: float  # of the network's bandwidth, that a ring reaches
+    latency: Latency
 
     @property
     def machines(self) -> int:
@@ -90,7 +101,8 @@ def find_cluster(gpu: Gpu, gpus: int, per_machine: int | None = None, network: s
             f"give a multiple of it"
         )
     bandwidth, name = find_network(network or gpu.network, per_machine)
-    return Cluster(gpu, gpus, per_machine, bandwidth, name)
+    share, latency = table()["network_share"], Latency(**table()["latency"])
+    return Cluster(gpu, gpus, per_machine, bandwidth, name, share, latency)
 
 
 def find_network(name: str, per_machine: int) -> tuple[float, str]:

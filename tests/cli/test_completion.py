@@ -34,6 +34,8 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
         ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
         ("heedful", "info", "mi"): ["mixture-8x124m"],
         ("heedful", "info", "gpt2", "gpt2-"): [],
+        ("heedful", "plan", "gpt3-1"): ["gpt3-125m", "gpt3-1.3b", "gpt3-13b", "gpt3-175b"],
+        ("heedful", "plan", "gpt2", "--gpu", ""): ["h200", "h100", "a100"],
         ("heedful", "embed", "runs", "--json", "--po"): ["--pooling"],
         ("heedful", "--print-completion", "z"): ["zsh"],
     }

@@ -35,8 +35,15 @@ def test_the_share_that_masks_let_through(masks, length, share):
 def test_a_step_is_its_micro_batches_and_one_update():
     one = time_of("gpt2")
     assert one.step(3) == pytest.approx(3 * (one.forward + one.backward) + one.update)
-    assert one.step(3, recompute=True) == pytest.approx(one.step(3) + 3 * one.forward)
+    again = sum(section.forward for section in one.sections if section.is_block)
+    assert one.step(3, recompute=True) == pytest.approx(one.step(3) + 3 * again)
     assert 1.8 < one.backward / one.forward < 2.6
+
+
+def test_pieces_are_the_blocks_in_order_and_the_rest():
+    found = time_of("gpt2").sections
+    assert [section.is_block for section in found] == 12 * [True] + [False]
+    assert sum(section.parameters for section in found) == 124_439_808
 
 
 def test_compiling_saves_time_and_rows_cost_time():
