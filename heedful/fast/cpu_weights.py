@@ -154,20 +154,31 @@ class Int8Matrix(Matrix):
     A weight moves by at most 1/254 of the largest of its row, an input by 1/254 of the largest of its own
     (1/126 on processors that add bytes with 7 bits). As each row of x has its own steps, what comes of it
     depends on no other row: a sentence in a batch is what it is alone.
+
+    Fbgemm reads the whole matrix again for each few dozen rows. A vocabulary is too wide for the caches, so
+    there oneDNN multiplies batches: 128 rows by 512 x 32,000 take 5.7 ms of processor time instead of 10.6.
     """
 
     def __init__(self, layer: LinearWeights) -> None:
         super().__init__(layer)
         self.levels = levels()
         self.multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+        self.wide = sum(map(len, layer.weights)) >= WIDE and one_dnn_agrees()
 
     @cached_property
     def packed(self) -> Any:
         return in_bytes(self.layer.weight_NK)
 
+    @cached_property
+    def blocks(self) -> WideBytes:
+        return WideBytes(self.layer.weight_NK)
+
     def __call__(self, x_RK: Tensor) -> Tensor:
         largest_R1 = x_RK.abs().amax(-1, keepdim=True).clamp_min_(SMALLEST)
-        y_RN = self.multiply(x_RK / largest_R1, 1 / self.levels, self.levels, self.packed)
+        if self.wide and x_RK.shape[0] >= BATCH:
+            y_RN = self.blocks(x_RK / largest_R1)
+        else:
+            y_RN = self.multiply(x_RK / largest_R1, 1 / self.levels, self.levels, self.packed)
         if self.bias_N is None:
             return y_RN.mul_(largest_R1)
         return torch.addcmul(self.bias_N, y_RN, largest_R1, out=y_RN)
@@ -179,15 +190,47 @@ def repeated(x_RK: Tensor, times: int) -> Tensor:
 
 
 SMALLEST = 1e-30  # of what is divided by: a row of zeros stays one
+WIDE, BATCH = 8192, 16  # outputs and rows from which oneDNN's product of bytes is the faster one
 
 
 def product(x_RK: Tensor, weight_KN: Tensor, bias_N: Tensor | None) -> Tensor:
     return torch.mm(x_RK, weight_KN) if bias_N is None else torch.addmm(bias_N, x_RK, weight_KN)
 
 
+def steps_of(weight_NK: Tensor) -> Tensor:
+    """The step of each row of a weight in bytes."""
+    return weight_NK.abs().amax(1).clamp_min(SMALLEST).double() / 127
+
+
+class WideBytes:
+    """oneDNN's form of a weight in bytes: the product of rows between -1 and 1, the same as fbgemm's."""
+
+    def __init__(self, weight_NK: Tensor) -> None:
+        steps_N = steps_of(weight_NK)
+        bytes_NK = torch.round(weight_NK / steps_N.float()[:, None]).clamp_(-127, 127).to(torch.int8)
+        self.blocks = torch.ops.onednn.qlinear_prepack(bytes_NK, None)
+        self.steps_N, self.middle_N = steps_N.float(), torch.zeros(len(steps_N), dtype=torch.int32)
+        self.multiply = torch.ops.onednn.qlinear_pointwise.default
+
+    def __call__(self, x_RK: Tensor) -> Tensor:
+        bytes_RK = torch.round(x_RK * 127).add_(127).to(torch.uint8)
+        weight = (self.blocks, self.steps_N, self.middle_N)
+        return self.multiply(bytes_RK, 1 / 127, 127, *weight, None, 1.0, 0, torch.float32, "none", [], "")
+
+
+@cache
+def one_dnn_agrees() -> bool:
+    """Whether oneDNN multiplies bytes here, with sums that do not overflow."""
+    try:
+        found = WideBytes(torch.ones(16, 64))(torch.ones(16, 64))
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return False
+    return levels() == 127 and torch.allclose(found, torch.tensor(64.0), rtol=0.01)
+
+
 def in_bytes(weight_NK: Tensor) -> Any:
     """Fbgemm's form of a weight: the packed bytes, and the step of each row."""
-    steps_N = weight_NK.abs().amax(1).clamp_min(SMALLEST).double() / 127
+    steps_N = steps_of(weight_NK)
     middle_N = torch.zeros(len(steps_N), dtype=torch.long)
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = "fbgemm"

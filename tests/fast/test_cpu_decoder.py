@@ -297,13 +297,38 @@ def test_bytes_move_weights_and_inputs_by_half_a_step_at_most(bias, R, levels, m
     assert (error <= 1.001 * bound + 1e-5).all() and error.max() > 0
 
 
-def test_bytes_of_a_row_do_not_depend_on_the_others():
+@pytest.fixture(params=["by fbgemm", "by oneDNN"])
+def by(request, monkeypatch):
+    """Which library multiplies bytes: oneDNN, if a matrix is wide and has many rows."""
+    if request.param == "by oneDNN":
+        if not matrices.one_dnn_agrees():
+            pytest.skip("oneDNN does not multiply bytes exactly on this processor")
+        monkeypatch.setattr(matrices, "WIDE", 1)
+        monkeypatch.setattr(matrices, "BATCH", 1)
+    return request.param
+
+
+@pytest.mark.parametrize("R", [1, 2, 5])
+@pytest.mark.parametrize("bias", [True, False])
+def test_both_libraries_multiply_bytes_alike(bias, R, monkeypatch):
+    if not matrices.one_dnn_agrees():
+        pytest.skip("oneDNN does not multiply bytes exactly on this processor")
+    layer, x = layer_of(bias=bias, parts=2), rows(R)
+    narrow = Int8Matrix(layer)(x)
+    monkeypatch.setattr(matrices, "WIDE", 1)
+    monkeypatch.setattr(matrices, "BATCH", 1)
+    wide = Int8Matrix(layer)
+    monkeypatch.setattr(wide, "multiply", None)  # fbgemm's product is not called
+    torch.testing.assert_close(wide(x), narrow, rtol=1e-6, atol=1e-6)
+
+
+def test_bytes_of_a_row_do_not_depend_on_the_others(by):
     """A sentence in a batch is what it is alone: exactly, since no row has a say in another's steps."""
     matrix, x = Int8Matrix(layer_of()), rows(5)
     assert torch.equal(matrix(x), torch.cat([matrix(row[None]) for row in x]))
 
 
-def test_bytes_do_not_hide_what_is_no_number():
+def test_bytes_do_not_hide_what_is_no_number(by):
     x = rows(4)
     x[1, 2], x[3, 0] = float("nan"), float("inf")
     found = Int8Matrix(layer_of())(x)
