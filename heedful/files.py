@@ -89,7 +89,11 @@ def read_text(path: Path, limit: int = MEGABYTE) -> str:
 
 def read_json(path: Path, limit: int = MEGABYTE) -> dict[str, Any]:
     """A JSON object from a file of at most `limit` bytes."""
-    text = read_text(path, limit)
+    return json_text(path, read_text(path, limit))
+
+
+def json_text(path: Path, text: str) -> dict[str, Any]:
+    """A JSON object from a text that came from a file."""
     try:
         found = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:

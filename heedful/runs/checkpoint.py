@@ -1,11 +1,11 @@
 """Checkpoints: everything needed to go on exactly, in a folder that is whole or is not there.
 
     checkpoints/step-N/
-      NAME.safetensors    one for each set of tensors: model, optimizer, ...
+      SET.safetensors     one for each set of tensors: model, optimizer, ...; each of several processes writes
+                          a share: SET-00001-of-00004.safetensors, ...
       state.json          numbers and names
       manifest.json       bytes and SHA-256 of each file, written last, and of itself: no format notices a
-      flipped
-                          bit on its own
+                          flipped bit on its own
 
 A checkpoint is written to step-N.tmp-PID, flushed, renamed, and only then are old ones deleted. One that is
 in the way of another of the same step waits as step-N.old-PID until the other is in its place.
@@ -18,8 +18,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ from ..data import tensor_files
 from ..errors import BadInput, NoCheckpoint, NotFinite
 from ..files import MEGABYTE, inside, is_plain, one_line, present, read_bytes, read_json, short
 from ..interop.hf.weights import opened
+from . import pieces
+from .pieces import Piece, Stored, about, tensors_of
 
 FORMAT = 1
 FOLDER, MANIFEST, STATE, TENSORS = "checkpoints", "manifest.json", "state.json", ".safetensors"
 NUMBERED = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+SHARE = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}$")
 ASIDE = re.compile(r"(step-[0-9]{1,18})\.(tmp|old)-([0-9]{1,9})")
 
 
@@ -51,28 +55,15 @@ def save(
 
     state["facts"] (torch version, threads, world size, accumulation) also goes into the manifest.
     """
-    check(step, tensors, keep)
-    text = exact_json(state)
-    folder = run / FOLDER / f"step-{step}"
-    needed = len(text) + sum(tensor_files.tensor_bytes(part) for part in tensors.values())
-    with files.faults(folder, needed):
-        files.make_folder(folder.parent)  # not its parents: a run folder that was deleted stays so
-        files.need_room(folder.parent, needed)
-        write_folder(folder, tensors, text, {"step": step, "facts": state.get("facts", {})})
-        rotate(folder, keep)
-    return folder
-
-
-def check(step: int, tensors: Mapping[str, Mapping[str, Tensor]], keep: int) -> None:
-    """Refuse what could not be found or read again, or must not be."""
-    if keep < 1:
-        raise BadInput(f"{keep} checkpoints cannot be kept: at least one is needed")
-    if not NUMBERED.fullmatch(f"step-{step}"):
-        raise BadInput(f"{short(step)} is no number of steps")
+    writing = Writing(run, step, keep)
+    sets = {name: pieces.cut(part) for name, part in tensors.items()}
+    writing.check(sets)
     for name, part in tensors.items():
-        if not is_plain(f"{name}{TENSORS}"):
-            raise BadInput(f"{short(name)} is no name for a file of tensors")
         tensor_files.refuse_non_finite(f"step {step}, {name}", part)
+    text = exact_json(state)
+    with writing.undone_by_failure():
+        writing.commit(writing.write(sets, len(text)), text, state.get("facts", {}))
+    return writing.folder
 
 
 def exact_json(state: Mapping[str, Any]) -> bytes:
@@ -88,29 +79,119 @@ def exact_json(state: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-def write_folder(
-    folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: bytes, facts: dict[str, Any]
-) -> None:
-    """Fill a folder aside and put it in its place; after a failure, nothing has changed."""
-    aside = beside(folder, "tmp")
-    try:
-        files.remove(aside)  # of an earlier process with our number
-        files.make_folder(aside)
-        entries = {
-            f"{n}{TENSORS}": tensor_files.write_tensors(aside / f"{n}{TENSORS}", part)
-            for n, part in tensors.items()
-        }
-        with files.writing(aside / STATE) as file:
-            file.write(state)
-        entries[STATE] = file.entry
-        with files.writing(aside / MANIFEST) as file:
-            file.write(sealed({"format": FORMAT, **facts, "files": entries}))
-        files.sync_folder(aside)
-        publish(aside, folder, entries)
-    except BaseException:
+Sets = Mapping[str, Mapping[str, Piece]]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A checkpoint on its way: every process fills a folder aside, and the leading one puts it in place."""
+
+    run: Path
+    step: int
+    keep: int = 2
+    rank: int = 0
+    size: int = 1
+    leader: int = field(default_factory=os.getpid)
+
+    @property
+    def folder(self) -> Path:
+        return self.run / FOLDER / f"step-{self.step}"
+
+    @property
+    def aside(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.tmp-{self.leader}")
+
+    def name_of(self, part: str) -> str:
+        """The file of this process for a set of tensors."""
+        return f"{part}{'' if self.size == 1 else share(self.rank, self.size)}{TENSORS}"
+
+    def check(self, sets: Sets) -> None:
+        """Refuse what could not be found or read again, or must not be."""
+        if self.keep < 1:
+            raise BadInput(f"{self.keep} checkpoints cannot be kept: at least one is needed")
+        if not NUMBERED.fullmatch(f"step-{self.step}"):
+            raise BadInput(f"{short(self.step)} is no number of steps")
+        for name in sets:
+            if not is_plain(f"{name}{TENSORS}") or SHARE.search(name):
+                raise BadInput(f"{short(name)} is no name for a file of tensors")
+
+    def write(self, sets: Sets, more: int = 0) -> dict[str, Any]:
+        """Write what this process holds; what the manifest is to say of it. more: bytes that will follow."""
+        needed = more + sum(
+            tensor_files.tensor_bytes(tensors_of(part), about(part)) for part in sets.values()
+        )
+        with files.faults(self.folder, needed):
+            files.make_folder(self.folder.parent)  # not its parents: a run folder that was deleted stays so
+            files.need_room(self.folder.parent, needed)
+            if self.size == 1:
+                files.remove(self.aside)  # of an earlier process with our number
+            files.make_folder(self.aside)
+            return {
+                self.name_of(name): tensor_files.write_tensors(
+                    self.aside / self.name_of(name), tensors_of(part), about(part)
+                )
+                for name, part in sets.items()
+                if part or self.size == 1
+            }
+
+    def commit(self, entries: dict[str, Any], state: bytes, facts: Mapping[str, Any]) -> None:
+        """Put the folder in its place, once all that is to be in it has reached the disk; delete old ones."""
+        with files.faults(self.folder, len(state)):
+            if self.size > 1:
+                self.look_over(entries)
+            with files.writing(self.aside / STATE) as file:
+                file.write(state)
+            entries = {**entries, STATE: file.entry}
+            told = {"format": FORMAT, "step": self.step, "facts": facts, "files": entries}
+            with files.writing(self.aside / MANIFEST) as file:
+                file.write(sealed(told))
+            files.sync_folder(self.aside)
+            publish(self.aside, self.folder, entries)
+            rotate(self.folder, self.keep)
+
+    def look_over(self, entries: dict[str, Any]) -> None:
+        """Refuse what other processes say they have written, unless it is here and fits together."""
+        for name, entry in entries.items():
+            path = self.aside / name
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                raise BadInput(
+                    f"{path} was written by another process and is not seen by this one: "
+                    "put the run on a disk that all machines share"
+                )
+        for path in self.aside.iterdir():
+            if path.name not in entries:
+                files.remove(path)
+        for part in sets_in(entries):
+            pieces.stored_in(files_of(self.aside, entries, part))
+
+    def give_up(self) -> None:
         with suppress(OSError):
-            files.remove(aside)
-        raise
+            files.remove(self.aside)
+
+    @contextmanager
+    def undone_by_failure(self) -> Iterator[None]:
+        """After a failure, nothing has changed."""
+        try:
+            yield
+        except BaseException:
+            self.give_up()
+            raise
+
+
+def share(rank: int, size: int) -> str:
+    """What the name of a process's file ends with, where there are several."""
+    return f"-{rank + 1:05d}-of-{size:05d}"
+
+
+def sets_in(entries: Iterable[str]) -> list[str]:
+    """The sets of tensors that some files hold."""
+    names = (name.removesuffix(TENSORS) for name in entries if name.endswith(TENSORS))
+    return list(dict.fromkeys(SHARE.sub("", name) for name in names))
+
+
+def files_of(folder: Path, entries: Iterable[str], part: str) -> list[Path]:
+    """The files that a set of tensors is in."""
+    return [folder / name for name in entries if name.endswith(TENSORS) and sets_in([name]) == [part]]
 
 
 def beside(folder: Path, kind: str) -> Path:
@@ -173,7 +254,7 @@ def latest(run: Path) -> tuple[Path, list[str]] | None:
         sweep(folder)
     damaged: list[str] = []
     for path in newest_first(folder):
-        why = fault(path)
+        why = fault(path, fresh_hash)
         if why is None:
             return path, [f"{FOLDER}/{told}: using {path.name}" for told in damaged]
         damaged.append(f"{path.name} is damaged ({why})")
@@ -208,11 +289,46 @@ def step_of(folder: Path) -> int | None:
 
 
 def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The tensors and the state of a checkpoint, verified, in memory of their own."""
+    """The tensors and the state of a checkpoint, verified, in memory of their own and in one piece each."""
     verify(folder)
     entries = read_json(folder / MANIFEST)["files"]
-    tensors = {name.removesuffix(TENSORS): copy(folder / name) for name in entries if name.endswith(TENSORS)}
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for part in sets_in(entries):
+        stored = pieces.stored_in(files_of(folder, entries, part))
+        tensors[part] = {name: tensor.empty() for name, tensor in stored.items()}
+        pieces.read_into(stored, tensors[part])
     return tensors, read_json(folder / STATE, limit=entries[STATE]["bytes"])
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that is read part by part, by several processes: each verifies what it reads."""
+
+    path: Path
+    entries: Mapping[str, Any]
+    state: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> Saved:
+        manifest = unsealed(inside(path, MANIFEST))
+        entries = manifest["files"]
+        if why := file_fault(inside(path, STATE), entries[STATE], remembered_hash):
+            raise BadInput(f"{path} is damaged ({STATE}: {why})")
+        return cls(path, entries, read_json(path / STATE, limit=entries[STATE]["bytes"]))
+
+    def stored(self, part: str) -> dict[str, Stored]:
+        """The tensors of a set: their shapes, and where they are."""
+        return pieces.stored_in([inside(self.path, p.name) for p in files_of(self.path, self.entries, part)])
+
+    def read(self, part: str, targets: Mapping[str, Tensor]) -> None:
+        """Fill tensors of a set, once the files that they come from are found to be as they were written."""
+        stored = self.stored(part)
+        if missing := sorted(targets.keys() - stored.keys()):
+            raise BadInput(f"{self.path} holds no {missing[0]} among the tensors of {part}")
+        for path in pieces.planned(stored, targets):
+            if why := file_fault(path, self.entries[path.name], remembered_hash):
+                raise BadInput(f"{self.path} is damaged ({path.name}: {why})")
+        pieces.read_into(stored, targets)
 
 
 def copy(path: Path) -> dict[str, Tensor]:
@@ -324,7 +440,12 @@ def remembered_hash(path: Path) -> str:
     last change (ctime) cannot be set by hand, and is only compared with itself.
     """
     known = _remembered.get(identity(path))
-    return known if known is not None else remember(path, file_hash(path))
+    return known if known is not None else fresh_hash(path)
+
+
+def fresh_hash(path: Path) -> str:
+    """The hash of a file as it is now, remembered."""
+    return remember(path, file_hash(path))
 
 
 def remember(path: Path, sha256: str) -> str:

@@ -125,17 +125,10 @@ class RunFolder:
         """What was asked of the run in a folder, whoever owns it."""
         return read_json(inside(path, RECIPE))
 
-    def save(
-        self,
-        step: int,
-        tensors: Mapping[str, Mapping[str, Tensor]],
-        state: Mapping[str, Any],
-        keep: int = 2,
-    ) -> Path:
-        """`checkpoint.save`, once what was logged has reached the disk: log a step, then save it."""
+    def sync_logs(self) -> None:
+        """Wait until what was logged has reached the disk: before a checkpoint of that step may be there."""
         self.metrics.sync()
         self.samples.sync()
-        return checkpoint.save(self.path, step, tensors, state, keep)
 
     def keep_samples(self, step: int, samples: Sequence[Mapping[str, str]]) -> None:
         """Log what the model wrote at an evaluation; once the file is full, nothing more is added."""
@@ -150,19 +143,31 @@ class RunFolder:
         """Say why the run stopped, or how it is."""
         files.write_json(self.path / STATUS, plain({"reason": reason, "time": time.time(), **facts}))
 
-    def write_model(self, tensors: Mapping[str, Tensor], **facts: Any) -> None:
+    def write_model(
+        self,
+        tensors: Mapping[str, Tensor],
+        whole: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+        **facts: Any,
+    ) -> None:
         """Publish the best weights so far. At any moment model.json vouches for the file that is there.
+
+        whole: puts a weight together that several processes hold, when its turn comes (`file_order`).
 
         Two files cannot be renamed at once, so in between model.json speaks of both: the new one, and the one
         before.
         """
-        tensor_files.refuse_non_finite(SINGLE, tensors)
+
+        def ready(name: str, tensor: Tensor) -> Tensor:
+            found = whole(tensor)
+            tensor_files.refuse_non_finite(SINGLE, {name: found})
+            return found
+
         target, needed = self.path / SINGLE, tensor_files.tensor_bytes(tensors)
         with files.faults(target, needed):
             files.need_room(self.path, needed)
             before = settled(self.path)
             with files.replacing(target, needed) as aside:
-                entry = {**tensor_files.write_tensors(aside, tensors), **plain(facts)}
+                entry = {**tensor_files.write_tensors(aside, tensors, ready=ready), **plain(facts)}
                 files.write_json(self.path / MODEL, {**entry, "before": before})
         files.write_json(self.path / MODEL, entry)
 

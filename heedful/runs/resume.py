@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..errors import BadInput
+from ..files import short
 from ..interop.run_folder import NO_VOCABULARY
 from ..parts.lora import adapters
 from ..tasks.evaluation import LOWER_IS_BETTER
@@ -23,9 +24,10 @@ from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Carried, Job
 from ..train import optimizer
 from ..train.average import Average, weights_of
-from ..train.processes import World, placed_as, whole
+from ..train.processes import World, placed_as
 from . import checkpoint
-from .folder import RunFolder
+from .checkpoint import Saved
+from .saving import Saver
 
 
 @dataclass
@@ -75,19 +77,14 @@ def facts_of(recipe: Recipe, job: Job, world: World, device: torch.device) -> di
     }
 
 
-def gather(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors in one piece; of a sharded model, every process must ask."""
-    return {name: whole(tensor) for name, tensor in tensors.items()}
-
-
-def save(state: TrainingState, folder: RunFolder | None, recipe: Recipe, found: dict[str, Any]) -> None:
-    """Everything that the rest of the run depends on; `folder` is None where another process writes."""
+def save(state: TrainingState, saver: Saver, recipe: Recipe, found: dict[str, Any]) -> None:
+    """Begin to save everything that the rest of the run depends on; every process saves its share."""
     tensors = {
-        "model": gather(kept(state.model)),
+        "model": kept(state.model),
         "optimizer": optimizer.state_tensors(state.model, state.optimizers),
     }
     if state.average is not None:
-        tensors["average"] = gather(state.average.weights)
+        tensors["average"] = state.average.weights
     if state.carried is not None:
         tensors["carried"] = state.carried.tensors()
     written = {
@@ -97,17 +94,7 @@ def save(state: TrainingState, folder: RunFolder | None, recipe: Recipe, found: 
         "recipe": to_json(recipe),
         "facts": found,
     }
-    if folder is not None:
-        folder.save(state.step, tensors, written, recipe.checkpoint.keep)
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint that was read."""
-
-    path: Path
-    tensors: dict[str, dict[str, Tensor]]
-    state: dict[str, Any]
+    saver.save(state.step, tensors, written, recipe.checkpoint.keep)
 
 
 def newest(run: Path, say: Callable[[str], None]) -> Saved | None:
@@ -118,31 +105,45 @@ def newest(run: Path, say: Callable[[str], None]) -> Saved | None:
     path, remarks = found
     for remark in remarks:
         say(remark)
-    return Saved(path, *checkpoint.load(path))
+    return Saved.open(path)
 
 
 def of_step(run: Path, step: int) -> Saved:
     """The checkpoint of a step, for the other processes."""
-    path = run / checkpoint.FOLDER / f"step-{step}"
-    return Saved(path, *checkpoint.load(path))
+    return Saved.open(run / checkpoint.FOLDER / f"step-{step}")
 
 
 def restore(state: TrainingState, saved: Saved) -> None:
-    """Put back all that a checkpoint holds. `saved` is emptied: there is memory for one copy, not for two."""
-    tensors, found = dict(saved.tensors), saved.state
-    saved.tensors.clear()
-    if tensors["model"].keys() != kept(state.model).keys():
+    """Put back all that a checkpoint holds; a process reads what its own share of each tensor needs."""
+    found, weights = saved.state, kept(state.model)
+    if saved.stored("model").keys() != weights.keys():
         raise BadInput(f"{saved.path} holds another model than the recipe of its run describes")
-    put_weights(state.model, tensors["model"])
+    saved.read("model", weights)
     if state.average is not None:
-        for name, weight in state.average.weights.items():
-            weight.copy_(placed_as(weight, tensors["average"][name]))
+        saved.read("average", state.average.weights)
     if state.scaler is not None and found["scaler"]:  # none, if the run was not in fp16 until now
         state.scaler.load_state_dict(found["scaler"])
-    optimizer.load_state_tensors(state.model, state.optimizers, tensors["optimizer"])
+    remembered = slots(state.model, saved)
+    saved.read("optimizer", remembered)
+    optimizer.load_state_tensors(state.model, state.optimizers, remembered)
     state.step, state.best = found["step"], Best(**found["best"])
     if state.carried is not None:
-        state.carried.load(tensors.get("carried", {}), state.step)
+        carried = {name: t.empty() for name, t in saved.stored("carried").items()}
+        saved.read("carried", carried)
+        state.carried.load(carried, state.step)
+
+
+def slots(model: nn.Module, saved: Saved) -> dict[str, Tensor]:
+    """Room for what optimizers remember: a tensor of a weight's shape is spread as the weight is."""
+    weights = dict(model.named_parameters())
+    found = {}
+    for key, stored in saved.stored("optimizer").items():
+        weight = weights.get(key.rpartition(":")[0])
+        if weight is None:
+            raise BadInput(f"{saved.path} holds {short(key)} of a weight that the model does not have")
+        like = stored.shape == tuple(weight.shape)
+        found[key] = torch.empty_like(weight.detach(), dtype=stored.dtype) if like else stored.empty()
+    return found
 
 
 def put_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..data.tensor_files import file_order
 from ..errors import NotFinite, command
 from ..fast.async_loop import train_async
 from ..models.base.shells import lasting
@@ -30,12 +31,14 @@ from ..train.loop import Batch, Progress
 from ..train.parallel.wrapped import within
 from ..train.processes import World, is_spread
 from .belonging import describe_stop, reason_to_stop
+from .checkpoint import Saved
 from .clock import Clock
 from .folder import RECIPE, RunFolder, Stop
 from .memory import format_bytes, peak_memory
 from .parallel import spreading
 from .plan import describe_plan, format_seconds
-from .resume import Best, Saved, TrainingState, facts_of, gather, kept, put_weights, restore, save
+from .resume import Best, TrainingState, facts_of, kept, put_weights, restore, save
+from .saving import Saver
 from .setup import (
     Reporter,
     can_run_ahead,
@@ -108,8 +111,13 @@ def train_run(
     elif state.step:
         reporter.say(f"going on after step {state.step}")
     finished, why, found = True, "", facts_of(recipe, job, world, device)
+    sync_logs = (lambda: None) if folder is None else folder.sync_logs
     # whoever torchrun asks to end because another process has ended first finds out which one
-    with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop, processes.connected(world):
+    with (
+        Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop,
+        processes.connected(world),
+        Saver(path, world, device, sync_logs) as saver,
+    ):
         pace: list[float] = []
         tokens = 0 if folder is None else tokens_in(folder.metrics.read())
 
@@ -117,7 +125,7 @@ def train_run(
             return world.any(bool(stop.asked) or world.abandoned, device)
 
         def called() -> bool:
-            return world.any(bool(stop.asked) or stop.saving or world.abandoned, device)
+            return world.any(bool(stop.asked) or stop.saving or saver.failed or world.abandoned, device)
 
         def look() -> bool:
             return called() or (clock is not None and clock.due())
@@ -160,12 +168,16 @@ def train_run(
                 last = last or not patient(state, recipe)
                 stopping = saving = False
                 if called():  # in every process, or in none
+                    if world.any(saver.failed, device):
+                        saver.wait()
                     stopping, saving = asked(), world.any(stop.saving, device)
                     why = describe_stop(world.texts(reason_to_stop(stop.asked, world.abandoned), device))
                 due = last or stopping or saving or retimed != recipe
                 if due or state.step % recipe.checkpoint.every == 0:
                     world.mark(Phase.SAVE, state.step)
-                    save(state, folder, retimed, found)
+                    save(state, saver, retimed, found)
+                if saving or retimed != recipe:
+                    saver.wait()
                 if saving:
                     stop.saving = False
                     reporter.say(f"step {state.step}: saved a checkpoint on request")
@@ -311,9 +323,7 @@ def evaluate(
             )
         better = best.beaten_by(scores, metric)
         if better:
-            weights = gather(kept(lasting(model)))
-            if folder is not None:
-                folder.write_model(weights)
+            publish(kept(lasting(model)), folder)
     if folder is not None:
         folder.metrics.append({"step": step, **{f"valid_{name}": score for name, score in scores.items()}})
         folder.keep_samples(step, [sample.as_json() for sample in samples[:SAMPLES]])
@@ -332,6 +342,15 @@ def evaluate(
             f"evaluate.patience={RISING} may help"
         )
     return replace(best, since=best.since + 1)
+
+
+def publish(weights: dict[str, Tensor], folder: RunFolder | None) -> None:
+    """Write the best weights, each of them put together when its turn comes; every process takes part."""
+    if folder is not None:
+        folder.write_model(weights, processes.whole)
+        return
+    for name in file_order(weights):
+        processes.whole(weights[name])
 
 
 def changed_examples(before: list[str], now: list[str]) -> list[str]:

@@ -41,6 +41,7 @@ SLOW = 5  # a step may take as many times longer than the slowest one before it
 GRACE = 4  # times the bound that a process may be stuck, alive, before all are ended
 MISSED = 4  # heartbeats that a process has missed, if the transport says that some process is gone
 HERE = Path(__file__).parent
+WAITING = (HERE / "processes.py", HERE.parent / "runs" / "saving.py")  # whose lines wait for other processes
 
 
 class Phase(IntEnum):
@@ -334,7 +335,7 @@ def location(frame: FrameType | None) -> tuple[str, bool]:
     ours, waits = "", False
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        waits |= "distributed" in path.parts or path == HERE / "processes.py"
+        waits |= "distributed" in path.parts or path in WAITING
         if not ours and path.is_relative_to(HERE.parent):
             ours = f"{path.relative_to(HERE.parent.parent)}:{frame.f_lineno}"
         frame = frame.f_back

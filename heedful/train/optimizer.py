@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..parts.embeddings import TokenEmbedding
 from ..parts.positions.absolute import Learned
 from .muon import Muon
-from .processes import placed_as, whole
+from .processes import placed_as
 
 
 def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -93,9 +93,9 @@ def named_state(
 
 
 def state_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Everything the optimizers remember, as named tensors."""
+    """Everything the optimizers remember, as named tensors, spread over the processes as it is."""
     return {
-        f"{name}:{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
+        f"{name}:{key}": value if isinstance(value, Tensor) else torch.tensor(value)
         for name, state in named_state(model, optimizers)
         for key, value in state.items()
     }
@@ -104,7 +104,7 @@ def state_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> 
 def load_state_tensors(
     model: nn.Module, optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
 ) -> None:
-    """Put back what `state_tensors` gave."""
+    """Put back what `state_tensors` gave. The tensors are kept, not copied."""
     weights = dict(model.named_parameters())
     owner = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
     for key, value in tensors.items():
@@ -112,5 +112,5 @@ def load_state_tensors(
         weight = weights[name]
         # The number of steps stays on the CPU, unless the kernel is fused.
         counts = part == "step" and not owner[id(weight)].defaults.get("fused")
-        own = value.clone() if counts else placed_as(weight, value.clone())
+        own = value if counts else placed_as(weight, value)
         owner[id(weight)].state[weight][part] = own

@@ -21,7 +21,7 @@ import torch
 from heedful import errors
 from heedful.cli import main as cli
 from heedful.runs import trainer
-from heedful.runs.folder import RunFolder
+from heedful.runs.saving import Saver
 from heedful.tasks import lm, recipe
 from heedful.train import processes
 from heedful.train.loss import Loss
@@ -132,13 +132,13 @@ def follow_plan(path: str, folder: str) -> int:
 
 
 def slowly(*args: str) -> int:
-    save = RunFolder.save
+    write = Saver.write
 
     def late(*given):
         time.sleep(2.0)
-        return save(*given)
+        return write(*given)
 
-    RunFolder.save = late
+    Saver.write = late
     return cli.main(args)
 
 

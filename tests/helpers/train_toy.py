@@ -1,6 +1,6 @@
 """A trainer small enough to be killed five hundred times, which treats its folder as the real one does.
 
-python tests/helpers/train_toy.py RUN [--steps N] [--every K] [--keep K] [--resume]
+python tests/helpers/train_toy.py RUN [--steps N] [--every K] [--keep K] [--resume] [--background]
 Exit codes: 0 done, 2 bad input, 3 not finite, 4 no readable checkpoint, 5 disk full, 75 stopped by a signal
 and saved.
 
@@ -34,6 +34,8 @@ from heedful import files
 from heedful.errors import BadInput, DiskFull, NoCheckpoint, NotFinite
 from heedful.runs import checkpoint
 from heedful.runs.folder import Lock, RunFolder, Stop
+from heedful.runs.saving import Saver
+from heedful.train.processes import World
 
 DONE, FAILED, BAD_INPUT, NOT_FINITE, NO_CHECKPOINT, DISK_FULL, STOPPED = 0, 1, 2, 3, 4, 5, 75
 SEED = 7
@@ -96,17 +98,24 @@ def begin(toy: Toy, run: RunFolder) -> int:
 
 
 def train(args: argparse.Namespace) -> int:
-    with Stop() as stop, RunFolder.open(args.run) if args.resume else create(args) as run:
+    with (
+        Stop() as stop,
+        RunFolder.open(args.run) if args.resume else create(args) as run,
+        Saver(args.run, World(), torch.device("cpu"), run.sync_logs) as saver,
+    ):
         toy = Toy()
         step = begin(toy, run)
         while step < args.steps:
             step += 1
             run.metrics.append({"step": step, "loss": toy.step(step)})
             if step % args.every == 0 or step == args.steps or stop.asked:
-                run.save(step, toy.tensors(), {"step": step, "facts": facts()}, args.keep)
+                saver.save(step, toy.tensors(), {"step": step, "facts": facts()}, args.keep)
+            if not args.background or stop.asked or saver.failed:
+                saver.wait()
             if stop.asked and step < args.steps:
                 run.status("interrupted", step=step, signal=stop.asked)
                 return STOPPED
+        saver.wait()
         run.write_model(toy.model.state_dict(), step=step)
         run.status("done", step=step)
     return DONE
@@ -123,6 +132,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--every", type=int, default=2)
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--background", action="store_true", help="go on while a checkpoint is written")
     try:
         return train(parser.parse_args(argv))
     except (BadInput, DiskFull, NotFinite) as error:
@@ -291,7 +301,7 @@ def work(request: dict, shared: str, errors: str) -> int:
     os.dup2(os.open(errors, os.O_WRONLY | os.O_TRUNC), 2)
     flags = mapped(shared)
     files._before = hook(request, flags)
-    checkpoint.save = flagged(checkpoint.save, flags)
+    checkpoint.save, Saver.work = flagged(checkpoint.save, flags), flagged(Saver.work, flags)
     try:
         call = globals()[request["do"]]
         return call(request["args"]) if call is main else call(*request["args"])
