@@ -32,7 +32,7 @@ from ..errors import BadInput, NoCheckpoint, NotFinite
 from ..files import MEGABYTE, inside, is_plain, one_line, present, read_bytes, read_json, short
 from ..interop.hf.weights import opened
 from . import pieces
-from .pieces import Piece, Stored, about, tensors_of
+from .pieces import HeldPiece, SavedTensor, about, tensors_of
 
 FORMAT = 1
 FOLDER, MANIFEST, STATE, TENSORS = "checkpoints", "manifest.json", "state.json", ".safetensors"
@@ -55,7 +55,7 @@ def save(
 
     state["facts"] (torch version, threads, world size, accumulation) also goes into the manifest.
     """
-    writing = Writing(run, step, keep)
+    writing = SaveInProgress(run, step, keep)
     sets = {name: pieces.cut(part) for name, part in tensors.items()}
     writing.check(sets)
     for name, part in tensors.items():
@@ -79,11 +79,11 @@ def exact_json(state: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-Sets = Mapping[str, Mapping[str, Piece]]
+Sets = Mapping[str, Mapping[str, HeldPiece]]
 
 
 @dataclass(frozen=True)
-class Writing:
+class SaveInProgress:
     """A checkpoint on its way: every process fills a folder aside, and the leading one puts it in place."""
 
     run: Path
@@ -316,7 +316,7 @@ class Saved:
             raise BadInput(f"{path} is damaged ({STATE}: {why})")
         return cls(path, entries, read_json(path / STATE, limit=entries[STATE]["bytes"]))
 
-    def stored(self, part: str) -> dict[str, Stored]:
+    def stored(self, part: str) -> dict[str, SavedTensor]:
         """The tensors of a set: their shapes, and where they are."""
         return pieces.stored_in([inside(self.path, p.name) for p in files_of(self.path, self.entries, part)])
 

@@ -33,7 +33,7 @@ DTYPES = {name: dtype for dtype, name in tensor_files.TYPES.items()}
 
 
 @dataclass(frozen=True)
-class Piece:
+class HeldPiece:
     """A box of a tensor, as one process holds it."""
 
     tensor: Tensor
@@ -45,7 +45,7 @@ class Piece:
         return tuple(self.tensor.shape) == self.shape
 
 
-def cut(tensors: Mapping[str, Tensor], rank: int = 0, size: int = 1) -> dict[str, Piece]:
+def cut(tensors: Mapping[str, Tensor], rank: int = 0, size: int = 1) -> dict[str, HeldPiece]:
     """What one of several processes writes of some tensors: each box is written by one of those that hold it.
 
     No process asks another one. All of them count the tensors alike, the largest first, and take turns.
@@ -55,12 +55,12 @@ def cut(tensors: Mapping[str, Tensor], rank: int = 0, size: int = 1) -> dict[str
 
     turns = sorted(tensors, key=lambda name: (-tensors[name].numel(), name))
     mine = {name: tensors[name] for turn, name in enumerate(turns) if writes(tensors[name], turn, rank, size)}
-    found: dict[str, Piece] = {}
+    found: dict[str, HeldPiece] = {}
     for item in create_default_local_save_plan(mine, is_coordinator=True).items:
         data: Any = item.tensor_data
         if data.chunk.sizes.numel() or not data.size.numel():  # a short axis may leave nothing for the last
             held = find_state_dict_object(mine, item.index).detach()
-            found[item.index.fqn] = Piece(held, tuple(data.size), tuple(data.chunk.offsets))
+            found[item.index.fqn] = HeldPiece(held, tuple(data.size), tuple(data.chunk.offsets))
     return found
 
 
@@ -78,7 +78,7 @@ def writes(tensor: Any, turn: int, rank: int, size: int) -> bool:
     return turn % copies == copy
 
 
-def about(pieces: Mapping[str, Piece]) -> dict[str, str]:
+def about(pieces: Mapping[str, HeldPiece]) -> dict[str, str]:
     """What the header of a file says of its tensors, if some of them are no whole ones."""
     told = {
         name: {"shape": list(piece.shape), "offsets": list(piece.offsets)}
@@ -88,7 +88,7 @@ def about(pieces: Mapping[str, Piece]) -> dict[str, str]:
     return {PIECES: json.dumps(told, separators=(",", ":"), sort_keys=True)} if told else {}
 
 
-def tensors_of(pieces: Mapping[str, Piece]) -> dict[str, Tensor]:
+def tensors_of(pieces: Mapping[str, HeldPiece]) -> dict[str, Tensor]:
     return {name: piece.tensor for name, piece in pieces.items()}
 
 
@@ -96,7 +96,7 @@ def tensors_of(pieces: Mapping[str, Piece]) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Box:
+class SavedPiece:
     """A piece on disk."""
 
     path: Path
@@ -105,28 +105,28 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Stored:
+class SavedTensor:
     """A tensor on disk, in one or several pieces that together are the whole."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    boxes: tuple[Box, ...]
+    boxes: tuple[SavedPiece, ...]
 
     def empty(self) -> Tensor:
         """Room for all of it."""
         return torch.empty(self.shape, dtype=self.dtype)
 
 
-def stored_in(paths: Sequence[Path]) -> dict[str, Stored]:
+def stored_in(paths: Sequence[Path]) -> dict[str, SavedTensor]:
     """Every tensor of some files, from their headers; BadInput unless each is there exactly once."""
-    found: dict[str, list[tuple[tuple[int, ...], torch.dtype, Box]]] = {}
+    found: dict[str, list[tuple[tuple[int, ...], torch.dtype, SavedPiece]]] = {}
     for path in paths:
         for name, shape, dtype, box in boxes_of(path):
             found.setdefault(name, []).append((shape, dtype, box))
     return {name: joined(name, pieces) for name, pieces in found.items()}
 
 
-def boxes_of(path: Path) -> list[tuple[str, tuple[int, ...], torch.dtype, Box]]:
+def boxes_of(path: Path) -> list[tuple[str, tuple[int, ...], torch.dtype, SavedPiece]]:
     """(name, shape of the whole, type, piece) of each tensor in a file."""
     with opened(path) as file:
         names = list(file.keys())
@@ -141,7 +141,7 @@ def boxes_of(path: Path) -> list[tuple[str, tuple[int, ...], torch.dtype, Box]]:
 
 def place(
     path: Path, name: str, kind: tuple[tuple[int, ...], str], said: Any
-) -> tuple[tuple[int, ...], torch.dtype, Box]:
+) -> tuple[tuple[int, ...], torch.dtype, SavedPiece]:
     """Where a piece lies, checked."""
     sizes, dtype = kind
     if dtype not in DTYPES:
@@ -154,7 +154,7 @@ def place(
         raise refusal(path, name, f"in a place that cannot be: {short(said)}")
     if any(at + size > length for at, size, length in zip(offsets, sizes, shape, strict=True)):
         raise refusal(path, name, f"at {offsets}, {by(sizes)} large, in {by(tuple(shape))}: it sticks out")
-    return tuple(shape), DTYPES[dtype], Box(path, tuple(offsets), sizes)
+    return tuple(shape), DTYPES[dtype], SavedPiece(path, tuple(offsets), sizes)
 
 
 def axes(said: Any) -> bool:
@@ -164,7 +164,7 @@ def axes(said: Any) -> bool:
     return all(type(n) is int and 0 <= n <= LONGEST for n in said)
 
 
-def joined(name: str, pieces: Sequence[tuple[tuple[int, ...], torch.dtype, Box]]) -> Stored:
+def joined(name: str, pieces: Sequence[tuple[tuple[int, ...], torch.dtype, SavedPiece]]) -> SavedTensor:
     """One tensor of its pieces, which must agree, and cover it without a gap and without an overlap."""
     shape, dtype, first = pieces[0]
     for other, kind, box in pieces:
@@ -180,10 +180,10 @@ def joined(name: str, pieces: Sequence[tuple[tuple[int, ...], torch.dtype, Box]]
         raise refusal(
             clash[1].path, name, f"at {list(clash[1].offsets)}, over the piece in {clash[0].path.name}"
         )
-    return Stored(shape, dtype, tuple(boxes))
+    return SavedTensor(shape, dtype, tuple(boxes))
 
 
-def overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
+def overlap(boxes: Sequence[SavedPiece]) -> tuple[SavedPiece, SavedPiece] | None:
     """Two boxes that share a place; found along the axis that is cut most often."""
     full = [box for box in boxes if math.prod(box.sizes)]
     if len(full) < 2:
@@ -210,7 +210,7 @@ def refusal(path: Path, name: str, why: str) -> BadInput:
     return BadInput(one_line(f"{path} holds {short(name)} {why}"))
 
 
-def read_into(stored: Mapping[str, Stored], targets: Mapping[str, Tensor]) -> None:
+def read_into(stored: Mapping[str, SavedTensor], targets: Mapping[str, Tensor]) -> None:
     """Fill tensors of any placement with what they hold of the stored ones; nothing else is read."""
     for name, target in targets.items():
         fits(name, stored[name], target)
@@ -223,14 +223,14 @@ def read_into(stored: Mapping[str, Stored], targets: Mapping[str, Tensor]) -> No
                 local.copy_(read_box(file, name, box, item.storage_offsets, item.lengths))
 
 
-def fits(name: str, stored: Stored, target: Tensor) -> None:
+def fits(name: str, stored: SavedTensor, target: Tensor) -> None:
     """Refuse a tensor of another shape or type than is expected."""
     if (stored.shape, stored.dtype) != (tuple(target.shape), target.dtype):
         found, expected = (f"{by(tuple(t.shape)) or 'one number'} of {t.dtype}" for t in (stored, target))
         raise refusal(stored.boxes[0].path, name, f"as {found}, where {expected} is expected")
 
 
-def planned(stored: Mapping[str, Stored], targets: Mapping[str, Tensor]) -> dict[Path, list[Any]]:
+def planned(stored: Mapping[str, SavedTensor], targets: Mapping[str, Tensor]) -> dict[Path, list[Any]]:
     """For each file: (name, what to read of it, the piece), by DCP's resharding."""
     from torch.distributed.checkpoint.default_planner import create_default_local_load_plan
     from torch.distributed.checkpoint.metadata import (
@@ -240,7 +240,7 @@ def planned(stored: Mapping[str, Stored], targets: Mapping[str, Tensor]) -> dict
         TensorStorageMetadata,
     )
 
-    def described(tensor: Stored) -> TensorStorageMetadata:
+    def described(tensor: SavedTensor) -> TensorStorageMetadata:
         chunks = [ChunkStorageMetadata(torch.Size(b.offsets), torch.Size(b.sizes)) for b in tensor.boxes]
         return TensorStorageMetadata(TensorProperties(dtype=tensor.dtype), torch.Size(tensor.shape), chunks)
 
@@ -259,7 +259,7 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local().detach() if hasattr(tensor, "to_local") else tensor.detach()
 
 
-def read_box(file: Any, name: str, box: Box, offsets: Sequence[int], lengths: Sequence[int]) -> Tensor:
+def read_box(file: Any, name: str, box: SavedPiece, offsets: Sequence[int], lengths: Sequence[int]) -> Tensor:
     """Some of a piece. The library gives less where a slice runs over the end, so it must not."""
     if tuple(lengths) == box.sizes:
         return file.get_tensor(name)

@@ -39,8 +39,8 @@ from ..errors import BadInput, DiskFull, Lost, NotFinite
 from ..train.meeting import connect
 from ..train.processes import PATIENCE, World
 from . import pieces
-from .checkpoint import FOLDER, Sets, Writing, exact_json
-from .pieces import Piece
+from .checkpoint import FOLDER, SaveInProgress, Sets, exact_json
+from .pieces import HeldPiece
 
 GLANCE = timedelta(seconds=1)  # how long the store is asked for a message before the question is put again
 
@@ -51,9 +51,9 @@ class Staging:
     def __init__(self) -> None:
         self.buffers: dict[tuple[str, str], Tensor] = {}
 
-    def take(self, sets: Mapping[str, Mapping[str, Tensor]], world: World) -> Staged:
+    def take(self, sets: Mapping[str, Mapping[str, Tensor]], world: World) -> StagedCopy:
         """Begin to copy this process's pieces of some tensors, in turn with what the device was given."""
-        copied: dict[str, dict[str, Piece]] = {}
+        copied: dict[str, dict[str, HeldPiece]] = {}
         ends: list[tuple[str, str, Tensor]] = []
         before, self.buffers = self.buffers, {}
         for part, tensors in sets.items():
@@ -63,14 +63,14 @@ class Staging:
                 if buffer is None or (buffer.shape, buffer.dtype) != (piece.tensor.shape, piece.tensor.dtype):
                     buffer = on_host(piece.tensor)
                 self.buffers[part, name] = buffer.copy_(piece.tensor, non_blocking=True)
-                copied[part][name] = Piece(buffer, piece.shape, piece.offsets)
+                copied[part][name] = HeldPiece(buffer, piece.shape, piece.offsets)
                 found = tensor_files.extremes(piece.tensor)
                 if found is not None:
                     ends.append((part, name, on_host(found).copy_(found, non_blocking=True)))
         arrived = torch.cuda.Event() if torch.cuda.is_initialized() else None
         if arrived is not None:
             arrived.record()
-        return Staged(copied, ends, arrived)
+        return StagedCopy(copied, ends, arrived)
 
 
 def on_host(tensor: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def on_host(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
-class Staged:
+class StagedCopy:
     """What is to be written, once it has arrived in the memory of the host."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Saver:
     ) -> None:
         """Begin to save a checkpoint, once the one before is there."""
         self.wait()
-        writing = Writing(self.run, step, keep, self.world.rank, self.world.size, self.leader)
+        writing = SaveInProgress(self.run, step, keep, self.world.rank, self.world.size, self.leader)
         text = exact_json(state)
         staged = self.staging.take(tensors, self.world)
         writing.check(staged.sets)
@@ -135,7 +135,7 @@ class Saver:
             self.error = error
 
     def write(
-        self, number: int, writing: Writing, staged: Staged, text: bytes, facts: Mapping[str, Any]
+        self, number: int, writing: SaveInProgress, staged: StagedCopy, text: bytes, facts: Mapping[str, Any]
     ) -> None:
         """All that is done for a checkpoint in the thread."""
         if self.talk is None:
