@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs dist clean
 
 demo: .venv/installed
 	$(BIN)/heedful demo
@@ -18,6 +18,10 @@ lint: .venv/installed-dev
 
 docs: .venv/installed-dev
 	$(BIN)/python -m sphinx -j auto -W --keep-going -b html docs build/site
+
+dist: .venv/installed-dev
+	rm -rf build/lib build/bdist.* dist
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 bench: .venv/installed-dev
 	$(BIN)/heedful bench
@@ -36,4 +40,4 @@ bench: .venv/installed-dev
 	touch $@
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

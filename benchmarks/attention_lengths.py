@@ -32,7 +32,8 @@ from heedful.parts.fused import attend_fused
 from heedful.parts.long.compressed import compressed, slots_view, with_first
 from heedful.parts.long.linear import attend_linear
 from heedful.parts.long.sparse import attend_gathered
-from heedful.parts.masks import Mask, SameBlock, causal, fixed, fixed_steps, strided, strided_steps, window
+from heedful.parts.masks import Mask, causal, window
+from heedful.parts.sparse_masks import SameBlock, fixed, fixed_steps, strided, strided_steps
 from heedful.parts.view import View
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]

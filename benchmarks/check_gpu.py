@@ -35,8 +35,10 @@ from heedful.fast.training import for_training
 from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_plain
 from heedful.parts.fused import attend_flex, attend_sdpa
-from heedful.parts.masks import causal, document, fixed, full, strided, window
+from heedful.parts.masks import causal, full, window
+from heedful.parts.packed_masks import document
 from heedful.parts.places import Lengths
+from heedful.parts.sparse_masks import fixed, strided
 from heedful.parts.view import View
 from heedful.parts.watch import watch
 from heedful.tasks import lm

@@ -93,7 +93,8 @@ def test_every_public_name_says_what_it_takes_and_gives(module):
             found.append(f"{name.full}: no word on what it returns")
         if not documents_its_example(name):
             found.append(f"{name.full}: no example")
-    assert found == []
+    if found:
+        pytest.fail("\n".join(found))
 
 
 def test_a_public_name_is_listed_once():

@@ -30,8 +30,9 @@ from ..models.gpt2 import GPT2Config
 from ..models.llama import LlamaConfig
 from ..models.transformer import TransformerConfig
 from ..parts.layers import FeedForward, GatedFeedForward
-from ..parts.masks import Mask, causal, strided, window
+from ..parts.masks import Mask, causal, window
 from ..parts.multihead import MultiHeadAttention
+from ..parts.sparse_masks import strided
 from ..planner.machines import Gpu, find_gpu, gpus
 from ..planner.rates import Rates
 from ..planner.training_step import compute_time

@@ -19,9 +19,10 @@ from ..parts.embeddings import Inputs, Tied, TokenEmbedding
 from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
 from ..parts.long.compressed import KINDS
 from ..parts.long.windowed_cache import RecentAttention
-from ..parts.masks import Mask, SameBlock, causal
+from ..parts.masks import Mask, causal
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
+from ..parts.sparse_masks import SameBlock
 from .base.config import Config
 from .base.fields import (
     SIZE,

@@ -19,9 +19,10 @@ from ..parts.blocks import Block, Stack
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.long.windowed_cache import RecentAttention
-from ..parts.masks import Mask, PerHead, causal, fixed_steps, strided_steps, window
+from ..parts.masks import Mask, PerHead, causal, window
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
+from ..parts.sparse_masks import fixed_steps, strided_steps
 from .base.config import Config
 from .base.fields import SIZE, Context, Dropout, Eps, FfnWidth, Heads, Layers, Vocab, Width, ratio
 from .base.initialize import normal_

@@ -36,7 +36,21 @@ def attention_weights(
 ) -> Tensor:
     """softmax(q k^T / sqrt(K) + bias): how much each query takes from each key.
 
-    Rows sum to 1, or to 0 if empty.
+    Args:
+        q_BHTK: Queries of H heads.
+        k_BGSK: Keys of G heads; each is shared by H / G query heads.
+        mask: Which keys a query may see: a `View`, or a boolean tensor that broadcasts to [B, H, T, S].
+        bias: Added to the scores; broadcasts to [B, H, T, S].
+        scale: Factor of the scores. None: 1 / sqrt(K).
+        dropout: Share of the weights that are set to 0.
+
+    Returns:
+        Weights [B, H, T, S]. Rows sum to 1, or to 0 if a query may see nobody.
+
+    Example:
+        >>> q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4)
+        >>> attention_weights(q, k, mask=torch.tensor([[True, True, False]]))[0, 0, 0]
+        tensor([0.5000, 0.5000, 0.0000])
     """
     k_BHSK = repeat_heads(k_BGSK, q_BHTK.shape[1])
     scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
@@ -53,13 +67,44 @@ def attend_plain(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """weights @ values: the formula, with every score in memory."""
+    """weights @ values: the formula, with every score in memory.
+
+    Args:
+        q_BHTK: Queries of H heads.
+        k_BGSK: Keys of G heads.
+        v_BGSL: Values of G heads.
+        mask: As in `attention_weights`.
+        bias: As in `attention_weights`.
+        scale: As in `attention_weights`.
+        dropout: As in `attention_weights`.
+
+    Returns:
+        The weighted mean of the values for each query, [B, H, T, L].
+
+    Example:
+        >>> q, k = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 2, 4)
+        >>> attend_plain(q, k, torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]]))
+        tensor([[[[0.5000, 0.5000]]]])
+    """
     weights_BHTS = attention_weights(q_BHTK, k_BGSK, mask, bias, scale, dropout)
     return weights_BHTS @ repeat_heads(v_BGSL, q_BHTK.shape[1])
 
 
 def masked_softmax(scores_BHTS: Tensor, mask: AnyMask = None, bias: Tensor | None = None) -> Tensor:
-    """softmax over keys, in fp32 at least; what is masked gets exactly 0, also in a row with nothing else."""
+    """Softmax over keys, in fp32 at least; a masked key gets exactly 0, also in a row with nothing else.
+
+    Args:
+        scores_BHTS: Scores.
+        mask: As in `attention_weights`.
+        bias: Added to the scores.
+
+    Returns:
+        Weights [B, H, T, S] in the type of the scores.
+
+    Example:
+        >>> masked_softmax(torch.zeros(1, 1, 1, 2), mask=torch.tensor([False, False]))
+        tensor([[[[0., 0.]]]])
+    """
     dtype = scores_BHTS.dtype
     scores_BHTS = scores_BHTS.to(torch.promote_types(dtype, torch.float32))
     if bias is not None:
@@ -74,7 +119,22 @@ def masked_softmax(scores_BHTS: Tensor, mask: AnyMask = None, bias: Tensor | Non
 
 
 def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
-    """Hand each of G key/value heads to H / G query heads."""
+    """Hand each of G key/value heads to H / G query heads.
+
+    Args:
+        x_BGSK: Keys or values of G heads.
+        H: Number of query heads; G divides it.
+
+    Returns:
+        The same for each query head, [B, H, S, K].
+
+    Raises:
+        ValueError: G does not divide H.
+
+    Example:
+        >>> repeat_heads(torch.zeros(1, 2, 5, 4), 6).shape
+        torch.Size([1, 6, 5, 4])
+    """
     G = x_BGSK.shape[1]
     if H % G:
         raise ValueError(f"{H} query heads cannot share {G} key/value heads evenly")
@@ -85,14 +145,45 @@ def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
 
 
 class Score(nn.Module):
-    """score(q, k) for all pairs. Those that are a dot product in disguise say so and get the fast kernels."""
+    """score(q, k) for all pairs. Those that are a dot product in disguise say so and get the fast kernels.
+
+    Example:
+        >>> class Cosine(Score):
+        ...     def as_dot(self, q_BHTK, k_BGSK):
+        ...         return F.normalize(q_BHTK, dim=-1), F.normalize(k_BGSK, dim=-1), 1.0
+        >>> x = torch.tensor([[[[3.0, 4.0]]]])
+        >>> Cosine()(x, x)  # calls forward
+        tensor([[[[1.]]]])
+    """
 
     def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+        """The score of every query with every key.
+
+        Args:
+            q_BHTK: Queries.
+            k_BHSK: Keys of as many heads.
+
+        Returns:
+            Scores [B, H, T, S].
+        """
         q, k, scale = self.as_dot(q_BHTK, k_BHSK) or (q_BHTK, k_BHSK, 1.0)
         return q @ k.mT * scale
 
     def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """q', k', scale such that score = scale * q' . k'; None if there is no such form."""
+        """q', k', scale such that score = scale * q' . k'; None if there is no such form.
+
+        Args:
+            q_BHTK: Queries.
+            k_BGSK: Keys, perhaps of fewer heads.
+
+        Returns:
+            Queries, keys and a scale; or None.
+
+        Example:
+            >>> *_, scale = ScaledDot().as_dot(torch.zeros(1, 1, 2, 16), torch.zeros(1, 1, 3, 16))
+            >>> scale
+            0.25
+        """
         return q_BHTK, k_BGSK, 1.0
 
     def prepared(self, k_BHSK: Tensor) -> Tensor:
@@ -105,18 +196,39 @@ class Score(nn.Module):
 
 
 class Dot(Score):
-    """q . k: T5 uses it as it stands; for others large scores saturate the softmax."""
+    """q . k: T5 uses it as it stands; for others large scores saturate the softmax.
+
+    Example:
+        >>> x = torch.tensor([[[[3.0, 4.0]]]])
+        >>> Dot()(x, x)
+        tensor([[[[25.]]]])
+    """
 
 
 class ScaledDot(Score):
-    """q . k / sqrt(K): the variance of the sum of K products, brought back to 1 (Vaswani et al. 2017)."""
+    """q . k / sqrt(K): the variance of the sum of K products, brought back to 1 (Vaswani et al. 2017).
+
+    Example:
+        >>> x = torch.ones(1, 1, 1, 4)
+        >>> ScaledDot()(x, x)
+        tensor([[[[2.]]]])
+    """
 
     def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> tuple[Tensor, Tensor, float]:
         return q_BHTK, k_BGSK, 1 / math.sqrt(q_BHTK.shape[-1])
 
 
 class ScaledBy(Score):
-    """q . k times a number of its own (Gemma's need not be 1 / sqrt(K))."""
+    """q . k times a number of its own (Gemma's need not be 1 / sqrt(K)).
+
+    Args:
+        scale: The number.
+
+    Example:
+        >>> x = torch.ones(1, 1, 1, 4)
+        >>> ScaledBy(0.5)(x, x)
+        tensor([[[[2.]]]])
+    """
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -127,7 +239,16 @@ class ScaledBy(Score):
 
 
 class Bilinear(Score):
-    """q W k^T, also called general (Luong et al. 2015): query and key widths may differ."""
+    """q W k^T, also called general (Luong et al. 2015): query and key widths may differ.
+
+    Args:
+        query_width: Numbers of a query.
+        key_width: Numbers of a key.
+
+    Example:
+        >>> Bilinear(4, 6)(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 3, 6)).shape
+        torch.Size([1, 1, 2, 3])
+    """
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -139,7 +260,17 @@ class Bilinear(Score):
 
 
 class Additive(Score):
-    """w . tanh(q W_q + k W_k + b) (Bahdanau et al. 2015): any widths; Luong's concat is the same family."""
+    """w . tanh(q W_q + k W_k + b) (Bahdanau et al. 2015): any widths; Luong's concat is the same family.
+
+    Args:
+        query_width: Numbers of a query.
+        key_width: Numbers of a key.
+        hidden: Width of the layer inside.
+
+    Example:
+        >>> Additive(4, 6, hidden=8)(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 3, 6)).shape
+        torch.Size([1, 1, 2, 3])
+    """
 
     def __init__(self, query_width: int, key_width: int, hidden: int) -> None:
         super().__init__()
@@ -171,7 +302,17 @@ SCORES: dict[str, Callable[[int], Score]] = {
 
 
 class SoftCapped(Score):
-    """cap * tanh(score / cap): scores that cannot run away (Gemma 2)."""
+    """cap * tanh(score / cap): scores that cannot run away (Gemma 2).
+
+    Args:
+        score: The score that is capped.
+        cap: The number that scores stay below.
+
+    Example:
+        >>> x = torch.full((1, 1, 1, 1), 100.0)
+        >>> SoftCapped(Dot(), cap=50.0)(x, x)
+        tensor([[[[50.]]]])
+    """
 
     def __init__(self, score: Score, cap: float) -> None:
         super().__init__()

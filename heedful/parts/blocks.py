@@ -21,7 +21,21 @@ from .view import View
 
 
 class Block(nn.Module):
-    """One layer of the Transformer."""
+    """One layer of the Transformer: attention, perhaps cross-attention, and a feed-forward layer.
+
+    Args:
+        attention: Self-attention within its norm and skip, such as `PreNorm(MultiHeadAttention(...), ...)`.
+        feed_forward: The feed-forward layer within its own.
+        cross: Cross-attention within its own; None: an encoder, or a decoder alone.
+
+    Example:
+        >>> from heedful.parts.layers import FeedForward, LayerNorm, PreNorm
+        >>> from heedful.parts.multihead import MultiHeadAttention
+        >>> attention = PreNorm(MultiHeadAttention(8, heads=2), LayerNorm(8))
+        >>> block = Block(attention, PreNorm(FeedForward(8, 32), LayerNorm(8)))
+        >>> block(torch.randn(2, 5, 8)).shape  # calls forward
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(self, attention: nn.Module, feed_forward: nn.Module, cross: nn.Module | None = None) -> None:
         super().__init__()
@@ -38,6 +52,19 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
         aux: Aux | None = None,
     ) -> Tensor:
+        """The vectors after this layer.
+
+        Args:
+            x_BTD: Vectors.
+            view: Who may see whom among them. None: everyone sees everyone.
+            source_BSD: What an encoder made of the source, for cross-attention.
+            source_view: Who may see what of the source.
+            cache: Keys and values of earlier tokens.
+            aux: Collects what experts report.
+
+        Returns:
+            Vectors [B, T, D].
+        """
         if (self.cross is None) != (source_BSD is None):
             wants = (
                 "reads no source, but one was given"
@@ -55,6 +82,18 @@ class ParallelBlock(Block):
     """x + attention(norm(x)) + feed_forward(norm(x)): both read the same vectors (GPT-J, GPT-NeoX).
 
     One layer does not wait for the other (Wang and Komatsuzaki 2021).
+
+    Args:
+        attention: Self-attention within a `Branch`.
+        feed_forward: The feed-forward layer within a `Branch`.
+
+    Example:
+        >>> from heedful.parts.layers import Branch, FeedForward, LayerNorm
+        >>> from heedful.parts.multihead import MultiHeadAttention
+        >>> attention = Branch(MultiHeadAttention(8, heads=2), LayerNorm(8))
+        >>> block = ParallelBlock(attention, Branch(FeedForward(8, 32), LayerNorm(8)))
+        >>> block(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, attention: Branch, feed_forward: Branch) -> None:
@@ -126,7 +165,17 @@ class AttentionStack(nn.Module):
 
 
 class Stack(AttentionStack):
-    """Blocks on top of each other, and what stands after the last (the final norm of a pre-norm model)."""
+    """Blocks on top of each other, and what stands after the last (the final norm of a pre-norm model).
+
+    Args:
+        blocks: The blocks, the first one first.
+        norm: What stands after the last; None: nothing.
+
+    Example:
+        >>> stack = heedful.load("runs/demo").model.encoder.stack
+        >>> type(stack).__name__, len(stack.blocks)
+        ('Stack', 3)
+    """
 
     def __init__(self, blocks: Sequence[Block], norm: nn.Module | None = None) -> None:
         super().__init__()

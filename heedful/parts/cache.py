@@ -79,9 +79,20 @@ def check_rows(found: int, expected: int, what: str) -> None:
 
 
 class GrowingCache(Cache):
-    """Grows with its tokens.
+    """A cache that grows with its tokens: keys, values and positions of each layer.
 
-    As long as no row is padded, positions stay implicit and kernels need no mask.
+    As long as no row is padded, positions stay implicit and kernels need no mask. A decoder makes its own by
+    `growing_cache()`.
+
+    Args:
+        layers: Number of layers.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> cache = model.growing_cache()
+        >>> scores = model(torch.tensor([[5, 7, 9]]), cache=cache)
+        >>> model(torch.tensor([[4]]), cache=cache).shape, cache.size  # the new token alone is computed
+        (torch.Size([1, 1, 1028]), 4)
     """
 
     def __init__(self, layers: int) -> None:
@@ -262,10 +273,23 @@ def larger(room: KeysValues, used: int, size: int) -> KeysValues:
 
 
 class StaticCache(Cache):
-    """Buffers for `capacity` tokens a row. The token at position p lives in slot p, so rows of unequal
-    length need no care and rewinding is a number; what has no position (padding) goes to a spare slot.
+    """Buffers for `capacity` tokens a row, so that a compiled step always sees the same sizes.
 
-    lengths is a tensor: a Python number would make a compiled step compile again at every token.
+    The token at position p lives in slot p, so rows of unequal length need no care and rewinding is a number;
+    what has no position (padding) goes to a spare slot. lengths is a tensor: a Python number would make a
+    compiled step compile again at every token.
+
+    Args:
+        batch: Rows.
+        capacity: Tokens of a row.
+        shapes: (key/value heads, key width, value width) of each layer.
+        device: Where the buffers are.
+        dtype: Type of keys and values.
+
+    Example:
+        >>> cache = StaticCache(batch=2, capacity=16, shapes=[(2, 8, 8)])
+        >>> cache.capacity
+        16
     """
 
     def __init__(

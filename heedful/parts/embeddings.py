@@ -12,7 +12,17 @@ from .positions.base import NoPosition, Position, Positions
 
 
 class TokenEmbedding(nn.Module):
-    """One vector per token, times `scale` (the Transformer's sqrt(D) keeps it level with positions)."""
+    """One vector per token, times `scale` (the Transformer's sqrt(D) keeps it level with positions).
+
+    Args:
+        vocab: Number of tokens V.
+        width: Width D of the vectors.
+        scale: Factor of the vectors.
+
+    Example:
+        >>> TokenEmbedding(vocab=100, width=8)(torch.tensor([[5, 7]])).shape
+        torch.Size([1, 2, 8])
+    """
 
     def __init__(self, vocab: int, width: int, scale: float = 1.0) -> None:
         super().__init__()
@@ -26,7 +36,21 @@ class TokenEmbedding(nn.Module):
 
 
 class Inputs(nn.Module):
-    """What the first block sees: token embedding, position, and (BERT) segment; then norm and dropout."""
+    """What the first block sees: token embedding, position, and (BERT) segment; then norm and dropout.
+
+    Args:
+        tokens: The embedding of tokens.
+        position: A scheme that acts at the input, such as `Sinusoidal`; None: none.
+        segments: The embedding of segments; None: none.
+        norm: What stands after the sum; None: nothing.
+        dropout: Share of the numbers that are set to 0 in training.
+
+    Example:
+        >>> from heedful.parts.positions.absolute import Sinusoidal
+        >>> inputs = Inputs(TokenEmbedding(100, 8), Sinusoidal(8))
+        >>> inputs(torch.tensor([[5, 7]]), torch.tensor([[0, 1]])).shape
+        torch.Size([1, 2, 8])
+    """
 
     def __init__(
         self,
@@ -75,7 +99,13 @@ def residual_dtype(x: Tensor) -> torch.dtype:
 class Tied(nn.Module):
     """Scores for the next word with the embedding's own matrix: no second copy exists, so it stays tied.
 
-    `scale` multiplies what comes in (T5's D^-1/2).
+    Args:
+        vocab: Gives the scores a bias of that size; None: no bias.
+        scale: Factor of what comes in (T5's D^-1/2).
+
+    Example:
+        >>> Tied()(torch.randn(2, 5, 8), TokenEmbedding(100, 8)).shape
+        torch.Size([2, 5, 100])
     """
 
     def __init__(self, vocab: int | None = None, scale: float = 1.0) -> None:
@@ -93,7 +123,18 @@ class Tied(nn.Module):
 
 
 class Untied(nn.Module):
-    """Scores for the next word with a matrix of its own."""
+    """Scores for the next word with a matrix of its own.
+
+    Args:
+        width: Width D of the vectors.
+        vocab: Number of tokens V.
+        bias: Whether the scores have a bias.
+        scale: Factor of what comes in.
+
+    Example:
+        >>> Untied(8, 100)(torch.randn(2, 5, 8), TokenEmbedding(100, 8)).shape
+        torch.Size([2, 5, 100])
+    """
 
     def __init__(self, width: int, vocab: int, bias: bool = False, scale: float = 1.0) -> None:
         super().__init__()

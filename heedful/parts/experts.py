@@ -28,7 +28,20 @@ Expert = Callable[[Tensor], Tensor]
 
 
 def mix_plain(x_ND: Tensor, gates_NE: Tensor, experts: Sequence[Expert]) -> Tensor:
-    """sum_i G(x)_i E_i(x): every expert computes every token."""
+    """sum_i G(x)_i E_i(x): every expert computes every token.
+
+    Args:
+        x_ND: N tokens.
+        gates_NE: The share of each expert for each token.
+        experts: E functions of vectors.
+
+    Returns:
+        Vectors [N, D].
+
+    Example:
+        >>> mix_plain(torch.ones(1, 2), torch.tensor([[0.25, 0.75]]), [lambda x: x, lambda x: 5 * x])
+        tensor([[4., 4.]])
+    """
     outputs_NED = torch.stack([expert(x_ND[None])[0] for expert in experts], 1)
     return (gates_NE[..., None] * outputs_NED).sum(1)
 
@@ -40,12 +53,25 @@ def mix_grouped(
     experts: Sequence[Expert],
     room: int | None = None,
 ) -> Tensor:
-    """`mix_plain` where all but the chosen gates are 0.
-
-    room: tokens an expert takes; who comes later gets nothing.
+    """`mix_plain` where all but the chosen gates are 0: each expert computes its own tokens.
 
     An expert that nobody chose is called too, with no tokens: its gradient is then 0 and not missing, which
     processes that add up gradients rely on.
+
+    Args:
+        x_ND: N tokens.
+        chosen_NK: Numbers of the K experts of each token.
+        gates_NK: Their shares.
+        experts: E functions of vectors.
+        room: Tokens an expert takes; who comes later gets nothing. None: all.
+
+    Returns:
+        Vectors [N, D].
+
+    Example:
+        >>> x, chosen, gates = torch.ones(1, 2), torch.tensor([[1]]), torch.tensor([[0.5]])
+        >>> mix_grouped(x, chosen, gates, [lambda x: x, lambda x: 4 * x])
+        tensor([[2., 2.]])
     """
     (N, K), E = chosen_NK.shape, len(experts)
     expert_M = chosen_NK.flatten()
@@ -89,6 +115,16 @@ class NoisyTopK(nn.Module):
     """Shazeer's gate: the k largest of the scores with noise, and a softmax over these alone.
 
     Both matrices begin at 0: at first, noise alone decides.
+
+    Args:
+        width: Width D of a token.
+        experts: Number of experts E.
+        chosen: Experts of each token, k.
+        least_noise: Added to the noise's standard deviation (tensor2tensor: 0.01).
+
+    Example:
+        >>> NoisyTopK(width=8, experts=4, chosen=2)(torch.randn(5, 8)).chosen_NK.shape
+        torch.Size([5, 2])
     """
 
     def __init__(self, width: int, experts: int, chosen: int, least_noise: float = 0.0) -> None:
@@ -115,6 +151,15 @@ class SwitchTopK(nn.Module):
     """The Switch Transformer's gate: a softmax over all experts, of which the k largest count as they are.
 
     No noise, so a gate of a single expert still learns from how useful it was: its share is below 1.
+
+    Args:
+        width: Width D of a token.
+        experts: Number of experts E.
+        chosen: Experts of each token, k.
+
+    Example:
+        >>> SwitchTopK(width=8, experts=4)(torch.randn(5, 8)).chosen_NK.shape
+        torch.Size([5, 1])
     """
 
     def __init__(self, width: int, experts: int, chosen: int = 1) -> None:
@@ -210,6 +255,18 @@ class Experts(nn.Module):
 
     Padding is not sent to anyone and gets 0. No token is dropped, unless `capacity` is given: in training, an
     expert then takes at most capacity times an even share of the tokens, and to the others it adds nothing.
+
+    Args:
+        experts: The experts.
+        gate: Who chooses among them.
+        balance: The loss that keeps them evenly used.
+        capacity: See above; None: no limit.
+
+    Example:
+        >>> from heedful.parts.layers import FeedForward
+        >>> parts = [FeedForward(8, 16) for _ in range(4)]
+        >>> Experts(parts, SwitchTopK(8, experts=4), SwitchBalance())(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(
@@ -264,7 +321,22 @@ def make_experts(
 ) -> Experts:
     """So many experts, each as `make` makes it, with a gate and its balance loss by name.
 
-    capacity: 0 for none.
+    Args:
+        make: Makes an expert.
+        width: Width D of a token.
+        experts: Number of experts E.
+        chosen: Experts of each token, k.
+        gate: "noisy" or "switch".
+        balance: Weight of the balance loss.
+        capacity: As in `Experts`; 0: no limit.
+
+    Returns:
+        The layer.
+
+    Example:
+        >>> from heedful.parts.layers import FeedForward
+        >>> len(make_experts(lambda: FeedForward(8, 16), width=8, experts=4, chosen=2).experts)
+        4
     """
     chooses, balances = GATES[gate]
     made = [make() for _ in range(experts)]

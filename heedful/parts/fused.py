@@ -34,7 +34,26 @@ def attend_fused(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attend_plain` without the table of scores, by the kernel that suits the case."""
+    """`attend_plain` without the table of scores, by the kernel that suits the case.
+
+    Args:
+        q_BHTK: Queries of H heads.
+        k_BGSK: Keys of G heads.
+        v_BGSL: Values of G heads.
+        mask: As in `attention_weights`.
+        bias: As in `attention_weights`.
+        scale: As in `attention_weights`.
+        dropout: As in `attention_weights`.
+
+    Returns:
+        The weighted mean of the values for each query, [B, H, T, L].
+
+    Example:
+        >>> from heedful.parts.attention import attend_plain
+        >>> q, k, v = torch.randn(3, 2, 4, 5, 8)
+        >>> bool(torch.allclose(attend_fused(q, k, v), attend_plain(q, k, v), atol=1e-5))
+        True
+    """
     if full_pays(q_BHTK, k_BGSK):
         return attend_in_full(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
     if open_pays(q_BHTK, k_BGSK):

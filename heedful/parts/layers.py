@@ -38,7 +38,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """An activation by name."""
+    """An activation by name.
+
+    Args:
+        name: "relu", "gelu", "silu" and others: the keys of `ACTIVATIONS`.
+
+    Returns:
+        A function of a tensor.
+
+    Example:
+        >>> activation("relu")(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
     if name not in ACTIVATIONS:
         raise ValueError(f'there is no activation "{name}"; there are {", ".join(ACTIVATIONS)}')
     return ACTIVATIONS[name]
@@ -48,7 +59,19 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class FeedForward(nn.Module):
-    """activation(x W1 + b1) W2 + b2, the same at every position."""
+    """activation(x W1 + b1) W2 + b2, the same at every position.
+
+    Args:
+        width: Width D of input and output.
+        hidden: Width F inside.
+        activation_name: As in `activation`.
+        bias: Whether there are biases.
+        dropout: Share of the hidden numbers that are set to 0 in training.
+
+    Example:
+        >>> FeedForward(width=8, hidden=32)(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(
         self, width: int, hidden: int, activation_name: str = "relu", bias: bool = True, dropout: float = 0.0
@@ -65,7 +88,19 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """(activation(x W) * (x V)) W2 (Shazeer 2020): SwiGLU with silu, GEGLU with gelu."""
+    """(activation(x W) * (x V)) W2 (Shazeer 2020): SwiGLU with silu, GEGLU with gelu.
+
+    Args:
+        width: Width D of input and output.
+        hidden: Width F inside.
+        activation_name: As in `activation`.
+        bias: Whether there are biases.
+        dropout: Share of the hidden numbers that are set to 0 in training.
+
+    Example:
+        >>> GatedFeedForward(width=8, hidden=32)(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(
         self, width: int, hidden: int, activation_name: str = "silu", bias: bool = False, dropout: float = 0.0
@@ -88,18 +123,53 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
     """gain * (x - mean) / sqrt(variance + eps) + bias over the last axis (Ba et al. 2016).
 
     The variance is the biased one.
+
+    Args:
+        x: Vectors.
+        gain: One factor for each coordinate.
+        bias: One summand for each coordinate.
+        eps: Keeps the divisor above 0.
+
+    Returns:
+        Vectors of the same shape.
+
+    Example:
+        >>> layer_norm(torch.tensor([1.0, 3.0]), torch.ones(2), torch.zeros(2), eps=0.0)
+        tensor([-1.,  1.])
     """
     centered = x - x.mean(-1, keepdim=True)
     return gain * centered / (centered.square().mean(-1, keepdim=True) + eps).sqrt() + bias
 
 
 def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """gain * x / sqrt(mean(x^2) + eps): no centring, no bias (Zhang and Sennrich 2019)."""
+    """gain * x / sqrt(mean(x^2) + eps): no centering, no bias (Zhang and Sennrich 2019).
+
+    Args:
+        x: Vectors.
+        gain: One factor for each coordinate.
+        eps: Keeps the divisor above 0.
+
+    Returns:
+        Vectors of the same shape.
+
+    Example:
+        >>> rms_norm(torch.tensor([3.0, 3.0]), torch.ones(2), eps=0.0)
+        tensor([1., 1.])
+    """
     return gain * x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
 class LayerNorm(nn.Module):
-    """`layer_norm` with learned gain and bias, by torch's kernel."""
+    """`layer_norm` with learned gain and bias, by torch's kernel.
+
+    Args:
+        width: Coordinates of a vector.
+        eps: Keeps the divisor above 0.
+
+    Example:
+        >>> LayerNorm(2)(torch.tensor([1.0, 3.0])).tolist()[0] < 0
+        True
+    """
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -124,7 +194,16 @@ class GainLayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """`rms_norm` with learned gain, by torch's kernel."""
+    """`rms_norm` with learned gain, by torch's kernel.
+
+    Args:
+        width: Coordinates of a vector.
+        eps: Keeps the divisor above 0.
+
+    Example:
+        >>> RMSNorm(2)(torch.tensor([[3.0, 3.0]])).shape
+        torch.Size([1, 2])
+    """
 
     def __init__(self, width: int, eps: float = 1e-6) -> None:
         super().__init__()
@@ -181,7 +260,17 @@ NORMS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
 
 
 class PreNorm(nn.Module):
-    """x + dropout(layer(norm(x))): the skip is never normalized, so deep stacks train (GPT-2, ViT, LLaMA)."""
+    """x + dropout(layer(norm(x))): the skip is never normalized, so deep stacks train (GPT-2, ViT, LLaMA).
+
+    Args:
+        layer: Attention or feed-forward.
+        norm: What stands before it, such as `LayerNorm`.
+        dropout: Share of the layer's output that is set to 0 in training.
+
+    Example:
+        >>> PreNorm(FeedForward(8, 32), LayerNorm(8))(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
@@ -192,7 +281,17 @@ class PreNorm(nn.Module):
 
 
 class PostNorm(nn.Module):
-    """norm(x + dropout(layer(x))): the paper's order (Vaswani et al. 2017; GPT-1, BERT)."""
+    """norm(x + dropout(layer(x))): the paper's order (Vaswani et al. 2017; GPT-1, BERT).
+
+    Args:
+        layer: Attention or feed-forward.
+        norm: What stands after the sum.
+        dropout: Share of the layer's output that is set to 0 in training.
+
+    Example:
+        >>> PostNorm(FeedForward(8, 32), LayerNorm(8))(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
@@ -203,7 +302,17 @@ class PostNorm(nn.Module):
 
 
 class Branch(nn.Module):
-    """dropout(layer(norm(x))): what one of several layers side by side adds to x (`ParallelBlock`)."""
+    """dropout(layer(norm(x))): what one of several layers side by side adds to x (`ParallelBlock`).
+
+    Args:
+        layer: Attention or feed-forward.
+        norm: What stands before it.
+        dropout: Share of the output that is set to 0 in training.
+
+    Example:
+        >>> Branch(FeedForward(8, 32), LayerNorm(8))(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
@@ -214,7 +323,18 @@ class Branch(nn.Module):
 
 
 class SandwichNorm(nn.Module):
-    """x + dropout(after(layer(norm(x)))): a norm before the layer and one after it (CogView, Gemma)."""
+    """x + dropout(after(layer(norm(x)))): a norm before the layer and one after it (CogView, Gemma).
+
+    Args:
+        layer: Attention or feed-forward.
+        norm: What stands before it.
+        after: The norm of its output.
+        dropout: Share of the output that is set to 0 in training.
+
+    Example:
+        >>> SandwichNorm(FeedForward(8, 32), RMSNorm(8), RMSNorm(8))(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
 
     def __init__(self, layer: nn.Module, norm: nn.Module, after: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()

@@ -26,7 +26,18 @@ USUAL = ("query", "value")  # what the paper adapts
 
 @dataclass(frozen=True)
 class Lora:
-    """The numbers of an adapter, and which layers of each block have one."""
+    """The numbers of an adapter, and which layers of each block have one.
+
+    Attributes:
+        rank: Width r of the adapter.
+        alpha: Its output is multiplied by alpha / rank.
+        dropout: Share of its input that is set to 0 in training.
+        layers: Names of linear layers; by default those that the paper adapts.
+
+    Example:
+        >>> Lora(rank=4, alpha=8.0).scale
+        2.0
+    """
 
     rank: int = 8
     alpha: float = 16.0
@@ -35,6 +46,7 @@ class Lora:
 
     @property
     def scale(self) -> float:
+        """Factor of the adapter's output: alpha / rank."""
         return self.alpha / self.rank
 
 
@@ -66,9 +78,21 @@ class LoraLinear(nn.Linear):
 
 
 def adapt(model: nn.Module, lora: Lora) -> list[str]:
-    """Give every such layer of every block an adapter; the paths of these layers, in the order of the model.
+    """Give every layer of these names, in every block, an adapter; all other weights are frozen.
 
     Layers that have one weight in common (ALBERT's) have one adapter in common too.
+
+    Args:
+        model: A model, which is changed.
+        lora: The adapters.
+
+    Returns:
+        The paths of the adapted layers, in the order of the model.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> len(adapt(model, Lora(rank=2)))
+        4
     """
     found = [path for path, _ in adaptable(model, lora.layers)]
     first: dict[int, LoraLinear] = {}
@@ -91,7 +115,18 @@ def adaptable(model: nn.Module, names: Collection[str]) -> Iterator[tuple[str, n
 
 
 def adapters(model: nn.Module) -> dict[str, LoraLinear]:
-    """{path: layer} of all layers that have an adapter."""
+    """The layers of a model that have an adapter.
+
+    Args:
+        model: A model.
+
+    Returns:
+        {path: layer}.
+
+    Example:
+        >>> adapters(heedful.load("runs/lm").model)
+        {}
+    """
     return {path: layer for path, layer in model.named_modules() if isinstance(layer, LoraLinear)}
 
 
@@ -109,7 +144,20 @@ def without_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def merge(model: nn.Module) -> nn.Module:
-    """Add what adapters have learned to the layers that they stand beside; the model has none afterwards."""
+    """Add what adapters have learned to the layers that they stand beside; the model has none afterwards.
+
+    Args:
+        model: A model with adapters, which is changed.
+
+    Returns:
+        The same model.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> paths = adapt(model, Lora(rank=2))
+        >>> len(adapters(merge(model)))
+        0
+    """
     first: dict[int, nn.Linear] = {}  # of layers that have one weight in common
     for path, layer in adapters(model).items():
         made = layer.merged()

@@ -25,7 +25,24 @@ Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Mask(ABC):
-    """A rule: may the query at position q, in batch row b and head h, attend to the key at position k?"""
+    """A rule: may the query at position q, in batch row b and head h, attend to the key at position k?
+
+    Rules combine with `&` and `|`, and print as a small picture. Position -1 means that nobody is there.
+
+    Example:
+        >>> print((causal() & window(2)).picture(4))
+         ■ · · ·
+         ■ ■ · ·
+         · ■ ■ ·
+         · · ■ ■
+        >>> causal().table(2)
+        [[True, False], [True, True]]
+        >>> class Even(Mask):
+        ...     def allows(self, b, h, q, k):
+        ...         return k % 2 == 0
+        >>> bool(Even().allows(*torch.tensor([0, 0, 3, 2])))  # row, head, query, key
+        True
+    """
 
     @property
     def batch(self) -> int | None:
@@ -59,7 +76,17 @@ class Mask(ABC):
 
     @abstractmethod
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Elementwise over tensors that broadcast together."""
+        """The rule itself, elementwise over tensors that broadcast together.
+
+        Args:
+            b: Batch rows.
+            h: Heads.
+            q: Positions of queries.
+            k: Positions of keys.
+
+        Returns:
+            Booleans: True means "may attend".
+        """
 
     @property
     def sees_self(self) -> bool:
@@ -77,7 +104,20 @@ class Mask(ABC):
         return AnyOf((*_members(self, AnyOf), *_members(other, AnyOf)))
 
     def dense(self, q_pos: Tensor, k_pos: Tensor, heads: int = 1) -> Tensor:
-        """The rule as a boolean tensor that broadcasts to [B, H, T, S]; positions are [T] or [B, T]."""
+        """The rule as a boolean tensor.
+
+        Args:
+            q_pos: Positions of queries, [T] or [B, T].
+            k_pos: Positions of keys, [S] or [B, S].
+            heads: Number of heads.
+
+        Returns:
+            Booleans that broadcast to [B, H, T, S].
+
+        Example:
+            >>> causal().dense(torch.tensor([2]), torch.arange(4)).shape
+            torch.Size([1, 1, 1, 4])
+        """
         q_B1T1 = torch.atleast_2d(q_pos)[:, None, :, None]
         k_B11S = torch.atleast_2d(k_pos)[:, None, None, :]
         b = torch.arange(self.batch or 1, device=q_pos.device)[:, None, None, None]
@@ -97,7 +137,16 @@ class Mask(ABC):
         return mask_mod
 
     def table(self, size: int, row: int = 0, head: int = 0) -> list[list[bool]]:
-        """Queries downwards, keys across: the first `size` positions of one batch row and head."""
+        """The first `size` positions of one batch row and head, queries downwards and keys across.
+
+        Args:
+            size: Number of positions.
+            row: The batch row.
+            head: The head.
+
+        Returns:
+            Rows of booleans.
+        """
         size = min(size, self.longest or size)
         here = torch.arange(size)
         allowed = self.dense(here, here, head + 1)
@@ -105,7 +154,16 @@ class Mask(ABC):
         return allowed[row, head].tolist()
 
     def picture(self, size: int = 8, row: int = 0, head: int = 0) -> str:
-        """The same table for a terminal."""
+        """The same table for a terminal.
+
+        Args:
+            size: Number of positions.
+            row: The batch row.
+            head: The head.
+
+        Returns:
+            Lines of "#" (may attend) and ".".
+        """
         rows = self.table(size, row, head)
         return "\n".join("".join(" ■" if yes else " ·" for yes in line) for line in rows)
 
@@ -165,63 +223,6 @@ class Window(Mask):
         return (q - k < self.width) & (k - q < self.width)
 
 
-@dataclass(frozen=True)
-class EveryNth(Mask):
-    """Positions a whole number of strides apart (Child et al. 2019, the second strided step)."""
-
-    stride: int
-    sees_self = True
-
-    def __post_init__(self) -> None:
-        at_least_one(stride=self.stride)
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (q - k) % self.stride == 0
-
-
-@dataclass(frozen=True)
-class SameBlock(Mask):
-    """Positions in the same block of `length` (local attention; the first fixed step of Child et al. 2019).
-
-    look_back: how many blocks farther one may look (tensor2tensor's local attention has 1).
-    """
-
-    length: int
-    look_back: int = 0
-    by_place = True
-    sparse = True
-    sees_self = True
-
-    def __post_init__(self) -> None:
-        at_least_one(length=self.length)
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (q // self.length - k // self.length).abs() <= self.look_back
-
-
-@dataclass(frozen=True)
-class BlockTail(Mask):
-    """Keys among the last `tail` of each block of `length`; head groups take sub-blocks of their own."""
-
-    length: int
-    tail: int
-    head_groups: int = 1
-    by_place = True
-
-    def __post_init__(self) -> None:
-        at_least_one(length=self.length, tail=self.tail, head_groups=self.head_groups)
-        if self.tail * self.head_groups > self.length:
-            raise ValueError(f"{self.head_groups} tails of {self.tail} do not fit a block of {self.length}")
-
-    @property
-    def by_head(self) -> bool:
-        return self.head_groups > 1
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        from_end = self.length - 1 - k % self.length + 0 * q
-        return from_end // self.tail == h % self.head_groups
-
-
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
     """Keys before each row's length: the rest of the row is padding."""
@@ -237,90 +238,6 @@ class Padding(Mask):
 
     def __repr__(self) -> str:
         return f"Padding(lengths={self.lengths.tolist()})"
-
-
-@dataclass(frozen=True, eq=False)
-class Document(Mask):
-    """Positions of the same document, for rows that pack several: ids[b, position] names the document."""
-
-    ids: Tensor
-    sparse = True
-    sees_self = True
-
-    @property
-    def batch(self) -> int | None:
-        return len(self.ids)
-
-    @property
-    def longest(self) -> int | None:
-        return self.ids.shape[1]
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return self.ids[b, q.clamp(min=0)] == self.ids[b, k.clamp(min=0)]
-
-    def __repr__(self) -> str:
-        return f"Document(ids={self.ids.tolist()})"
-
-
-@dataclass(frozen=True, eq=False)
-class Across(Mask):
-    """A packed source: queries of a document see the document of the same number in another packed row.
-
-    query_ids[b, position] and key_ids[b, position] name the documents; -1 is padding, which nobody sees.
-    """
-
-    query_ids: Tensor
-    key_ids: Tensor
-
-    @property
-    def batch(self) -> int | None:
-        return len(self.query_ids)
-
-    @property
-    def longest(self) -> int | None:
-        return min(self.query_ids.shape[1], self.key_ids.shape[1])
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        key = self.key_ids[b, k.clamp(min=0)]
-        return (self.query_ids[b, q.clamp(min=0)] == key) & (key >= 0)
-
-    def __repr__(self) -> str:
-        return f"Across(query_ids={self.query_ids.tolist()}, key_ids={self.key_ids.tolist()})"
-
-
-@dataclass(frozen=True, eq=False)
-class FromStart(Mask):
-    """A rule whose blocks begin where documents do: starts[b, position] is the start of its document."""
-
-    mask: Mask
-    starts: Tensor
-
-    @property
-    def batch(self) -> int | None:
-        return len(self.starts)
-
-    @property
-    def by_head(self) -> bool:
-        return self.mask.by_head
-
-    @property
-    def longest(self) -> int | None:
-        return self.starts.shape[1]
-
-    @property
-    def past_only(self) -> bool:
-        return self.mask.past_only
-
-    @property
-    def sees_self(self) -> bool:
-        return self.mask.sees_self
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        q, k = (place - self.starts[b, place.clamp(min=0)] for place in (q, k))
-        return self.mask.allows(b, h, q, k)
-
-    def __repr__(self) -> str:
-        return f"FromStart({self.mask!r}, starts={self.starts.tolist()})"
 
 
 @dataclass(frozen=True)
@@ -393,7 +310,16 @@ class AnyOf(Combined):
 
 
 class PerHead(Combined):
-    """Different heads, different rules: head h follows masks[h mod n]."""
+    """Different heads, different rules: head h follows masks[h mod n].
+
+    Attributes:
+        masks: The rules.
+
+    Example:
+        >>> print(PerHead((full(), causal())).picture(2, head=1))
+         ■ ·
+         ■ ■
+    """
 
     @property
     def by_head(self) -> bool:
@@ -432,57 +358,85 @@ def _members(mask: Mask, kind: type[Combined]) -> tuple[Mask, ...]:
 
 
 def full() -> Mask:
-    """Everyone sees everyone."""
+    """Everyone sees everyone.
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> full().table(2)
+        [[True, True], [True, True]]
+    """
     return Full()
 
 
 def causal(strict: bool = False) -> Mask:
-    """Nobody sees the future (strict: nor themselves, the lecture's shifted form)."""
+    """Nobody sees the future.
+
+    Args:
+        strict: Nobody sees themselves either: the lecture's shifted form.
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> print(causal().picture(3))
+         ■ · ·
+         ■ ■ ·
+         ■ ■ ■
+    """
     return Causal(strict)
 
 
 def padding(lengths: Tensor) -> Mask:
-    """Only real tokens are seen; lengths[b] of them, at the start of row b."""
+    """Only real tokens are seen, at the start of each row.
+
+    Args:
+        lengths: Number of real tokens of each row, [B].
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> print(padding(torch.tensor([3, 2])).picture(3, row=1))
+         ■ ■ ·
+         ■ ■ ·
+         ■ ■ ·
+    """
     return Padding(lengths)
 
 
 def window(width: int) -> Mask:
-    """Neighbors closer than `width`; with `causal()`, the sliding window k > q - width."""
+    """Neighbors closer than `width`; with `causal()`, the sliding window k > q - width.
+
+    Args:
+        width: Positions on either side, with one's own.
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> print(window(2).picture(3))
+         ■ ■ ·
+         ■ ■ ■
+         · ■ ■
+    """
     return Window(width)
 
 
-def document(ids: Tensor) -> Mask:
-    """Packed rows: tokens of one document see each other only."""
-    return Document(ids)
-
-
-def across(query_ids: Tensor, key_ids: Tensor) -> Mask:
-    """Packed rows of a target and of its source: the documents of a number belong together."""
-    return Across(query_ids, key_ids)
-
-
 def prefix(lengths: Tensor) -> Mask:
-    """Prefix language model: the first lengths[b] tokens are seen by all, the rest is causal."""
+    """Prefix language model: the first tokens are seen by all, the rest is causal.
+
+    Args:
+        lengths: Number of first tokens of each row, [B].
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> print(prefix(torch.tensor([2])).picture(3))
+         ■ ■ ·
+         ■ ■ ·
+         ■ ■ ■
+    """
     return causal() | padding(lengths)
-
-
-def strided_steps(stride: int) -> tuple[Mask, Mask]:
-    """Sparse Transformer, strided (Child et al. 2019): the last `stride` positions; every stride-th one."""
-    return causal() & window(stride + 1), causal() & EveryNth(stride)
-
-
-def strided(stride: int) -> Mask:
-    """Both strided steps merged into one head."""
-    near, far = strided_steps(stride)
-    return near | far
-
-
-def fixed_steps(length: int, tail: int, head_groups: int = 1) -> tuple[Mask, Mask]:
-    """Sparse Transformer, fixed (Child et al. 2019): the own block so far; the last `tail` of every block."""
-    return causal() & SameBlock(length), causal() & BlockTail(length, tail, head_groups)
-
-
-def fixed(length: int, tail: int, head_groups: int = 1) -> Mask:
-    """Both fixed steps merged into one head."""
-    own, summary = fixed_steps(length, tail, head_groups)
-    return own | summary

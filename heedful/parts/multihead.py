@@ -22,8 +22,28 @@ from .watch import Watchable, is_watched, observe
 class MultiHeadAttention(Watchable):
     """Several attentions side by side, each in its own K coordinates, concatenated and mixed by W^O.
 
-    Widths are free: queries come from vectors of `width`, keys and values from vectors of `source_width`.
-    Queries and keys share `key_width`, unless the score says otherwise (bilinear, additive: `query_width`).
+    Self- and cross-attention are one layer: what differs is where keys and values come from. Widths are free.
+
+    Args:
+        width: Width D of the vectors that queries come from, and of the output.
+        heads: Query heads H.
+        kv_heads: Key/value heads G; None: as many as query heads.
+        query_width: Numbers of a query; None: `key_width`. Others need a score such as `Bilinear`.
+        key_width: Numbers of a key; None: width / heads.
+        value_width: Numbers of a value; None: `key_width`.
+        source_width: Width of the vectors that keys and values come from; None: `width`.
+        bias: Whether the projections have biases.
+        out_bias: Whether W^O has one; None: as `bias`.
+        dropout: Share of the weights that are set to 0 in training.
+        score: How a query is scored against a key; None: `ScaledDot`.
+        position: A scheme that acts within attention, such as `Rotary`; None: none.
+        qk_norm: Makes a norm of a width, for queries and keys; None: none.
+
+    Example:
+        >>> from heedful.parts.positions.rotary import Rotary
+        >>> layer = MultiHeadAttention(width=32, heads=4, kv_heads=2, position=Rotary(8))
+        >>> layer(torch.randn(2, 5, 32)).shape  # calls forward
+        torch.Size([2, 5, 32])
     """
 
     def __init__(
@@ -70,7 +90,17 @@ class MultiHeadAttention(Watchable):
         source_BSD: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """Self-attention, or cross-attention if a source is given. Without a view, everyone sees everyone."""
+        """Self-attention, or cross-attention if a source is given.
+
+        Args:
+            x_BTD: Vectors that ask.
+            view: Who may see whom. None: everyone sees everyone.
+            source_BSD: Vectors that are asked. None: x itself.
+            cache: Keys and values of earlier tokens; those of x are added.
+
+        Returns:
+            Vectors [B, T, D].
+        """
         view = view or unmasked(x_BTD, source_BSD)
         q_BHTK = self.queries(x_BTD, view)
         k_BGSK, v_BGSL = self.keys_values(x_BTD, view, source_BSD, cache)
@@ -138,10 +168,33 @@ def unmasked(x_BTD: Tensor, source_BSD: Tensor | None) -> View:
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
-    """[B, T, H * K] to [B, H, T, K]."""
+    """[B, T, H * K] to [B, H, T, K].
+
+    Args:
+        x_BTD: Vectors with all heads side by side.
+        heads: Number of heads H.
+
+    Returns:
+        The vectors of each head.
+
+    Example:
+        >>> split_heads(torch.zeros(2, 5, 12), heads=3).shape
+        torch.Size([2, 3, 5, 4])
+    """
     return x_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join_heads(x_BHTK: Tensor) -> Tensor:
-    """[B, H, T, K] to [B, T, H * K]."""
+    """[B, H, T, K] to [B, T, H * K].
+
+    Args:
+        x_BHTK: The vectors of each head.
+
+    Returns:
+        Vectors with all heads side by side.
+
+    Example:
+        >>> join_heads(torch.zeros(2, 3, 5, 4)).shape
+        torch.Size([2, 5, 12])
+    """
     return x_BHTK.transpose(1, 2).flatten(2)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .masks import EveryNth, Mask, at_least_one, causal, window
+from .masks import Mask, at_least_one, causal, window
+from .sparse_masks import EveryNth
 
 
 @dataclass(frozen=True)

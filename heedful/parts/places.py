@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from .cache import Cache, check_rows
-from .masks import FromStart, Mask, across, document, full
+from .masks import Mask, full
+from .packed_masks import FromStart, across, document
 from .positions.base import Positions, index_of
 from .view import View, right_padded
 
@@ -65,7 +66,16 @@ IN_ORDER = InOrder()
 
 @dataclass(frozen=True, eq=False)
 class Lengths(Places):
-    """Rows with padding at the end: lengths[b] tokens of row b are real."""
+    """Rows with padding at the end: lengths[b] tokens of row b are real.
+
+    Attributes:
+        lengths_B: Number of real tokens of each row.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> model(torch.tensor([[5, 7, 9], [4, 6, 0]]), Lengths(torch.tensor([3, 2]))).shape
+        torch.Size([2, 3, 1028])
+    """
 
     lengths_B: Tensor
 
@@ -85,9 +95,17 @@ class Lengths(Places):
 
 @dataclass(frozen=True, eq=False)
 class Packed(Places):
-    """Rows of several documents: documents[b, t] is the one that token t belongs to, -1 in the padding.
+    """Rows of several documents, which do not see each other.
 
     A document is a run: the same number again later in the row is another one.
+
+    Attributes:
+        documents_BT: The document that each token belongs to, -1 in the padding.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> model(torch.tensor([[5, 7, 4, 6]]), Packed(torch.tensor([[0, 0, 1, 1]]))).shape
+        torch.Size([1, 4, 1028])
     """
 
     documents_BT: Tensor
@@ -117,7 +135,16 @@ class Packed(Places):
 
 @dataclass(frozen=True, eq=False)
 class At(Places):
-    """Tokens at given positions, -1 for padding; perhaps with the sentence's dependency tree."""
+    """Tokens at given positions, -1 for padding; perhaps with the sentence's dependency tree.
+
+    Attributes:
+        where: The positions, [T] or [B, T], or a `Tree`.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> model(torch.tensor([[5, 7]]), At(torch.tensor([[0, 3]]))).shape
+        torch.Size([1, 2, 1028])
+    """
 
     where: Positions
 
@@ -130,7 +157,16 @@ class At(Places):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What an encoder made of a source: its vectors, and where its tokens stand."""
+    """What an encoder made of a source.
+
+    Attributes:
+        vectors_BSD: Its vectors.
+        places: Where its tokens stand.
+
+    Example:
+        >>> Source(torch.zeros(1, 5, 8)).vectors_BSD.shape
+        torch.Size([1, 5, 8])
+    """
 
     vectors_BSD: Tensor
     places: Places = IN_ORDER

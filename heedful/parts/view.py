@@ -30,6 +30,20 @@ class View:
     Made once a forward and handed to every layer, so that what is derived from it (the boolean table,
     the block table of a sparse kernel) is made once. Without positions, the S keys are 0..S-1 and the
     queries are the last T of them: then `causal` and `full` stay recognizable for kernels.
+
+    Args:
+        mask: The rule.
+        T: Number of queries.
+        S: Number of keys.
+        device: Where its tensors are.
+        q_pos: Positions of queries, if they are not in order.
+        k_pos: Positions of keys, if they are not in order.
+        stairs: If the positions come to this, that query i sees the first 1 + (i + 1) // stairs keys; 0: no.
+
+    Example:
+        >>> from heedful.parts.masks import causal
+        >>> View(causal(), T=1, S=3).allowed(H=1)[0, 0].tolist()  # the newest of three tokens
+        [[True, True, True]]
     """
 
     def __init__(

@@ -44,7 +44,22 @@ class Watchable(nn.Module):
 
 @dataclass
 class Record:
-    """What one attention did, call by call (one call a step during generation)."""
+    """What one attention did, call by call (one call a step during generation).
+
+    Attributes:
+        weights: Attention weights [B, H, T, S] of each call.
+        scores: Scaled scores before bias and mask, if they were asked for.
+        bias: What the position scheme added, if it was asked for.
+        allowed: Which keys each query may see, if it was asked for.
+        q: Queries, if they were asked for.
+        k: Keys, if they were asked for.
+        v: Values, if they were asked for.
+        k_pos: Positions of the keys, where they are not in order.
+
+    Example:
+        >>> len(Record().weights)
+        0
+    """
 
     weights: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)  # before bias, mask and softmax
@@ -57,10 +72,19 @@ class Record:
 
 
 class Records(dict[str, Record]):
-    """Records by module path."""
+    """What the attentions of a model did, as a dictionary: {module path: `Record`}.
+
+    Example:
+        >>> Records().weights()
+        {}
+    """
 
     def weights(self) -> dict[str, Tensor]:
-        """The last call's attention weights of every attention that was called."""
+        """The last call's attention weights of every attention that was called.
+
+        Returns:
+            {module path: weights [B, H, T, S]}.
+        """
         return {path: record.weights[-1] for path, record in self.items() if record.weights}
 
 
@@ -157,12 +181,25 @@ def watch(
     change: Change | None = None,
     keep: Keep | None = None,
 ) -> Iterator[Records]:
-    """Record the attention weights of `model`, and what `also` names.
+    """Record the attention weights of a model within a `with` block, and what `also` names.
 
-    also: among "scores", "bias", "allowed" (which keys a query may see), "q", "k" and "v". change: given a
-    module path and the weights [B, H, T, S] of one call, returns the weights that are used instead, and
-    recorded. keep: given a module path, a kind and a tensor, returns what is recorded of the tensor, or None
-    for nothing.
+    Args:
+        model: The network, such as `heedful.load("runs/demo").model`.
+        also: Among "scores", "bias", "allowed" (which keys a query may see), "q", "k" and "v".
+        change: Given a module path and the weights [B, H, T, S] of one call, returns the weights that are
+            used instead, and recorded.
+        keep: Given a module path, a kind and a tensor, returns what is recorded of the tensor, or None for
+            nothing.
+
+    Yields:
+        `Records`: by module path, what each attention did.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> with torch.no_grad(), heedful.watch(model) as records:
+        ...     scores = model(torch.tensor([[5, 7, 9]]))
+        >>> [tuple(weights.shape) for weights in records.weights().values()]
+        [(1, 4, 3, 3), (1, 4, 3, 3)]
     """
     also = (also,) if isinstance(also, str) else also
     for kind in also:

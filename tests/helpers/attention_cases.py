@@ -9,19 +9,9 @@ import torch
 from torch import Tensor
 
 from heedful.parts.attention import AnyMask
-from heedful.parts.masks import (
-    Mask,
-    PerHead,
-    causal,
-    document,
-    fixed,
-    full,
-    padding,
-    prefix,
-    strided,
-    strided_steps,
-    window,
-)
+from heedful.parts.masks import Mask, PerHead, causal, full, padding, prefix, window
+from heedful.parts.packed_masks import document
+from heedful.parts.sparse_masks import fixed, strided, strided_steps
 from heedful.parts.view import View, left_padded
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

@@ -17,8 +17,9 @@ from heedful.parts.attention import attend_plain
 from heedful.parts.before import convolution
 from heedful.parts.cache import GrowingCache, StaticCache
 from heedful.parts.long import linear, segments, sparse
-from heedful.parts.masks import EveryNth, Mask, PerHead, SameBlock, causal, full, strided, window
+from heedful.parts.masks import Mask, PerHead, causal, full, window
 from heedful.parts.places import Lengths
+from heedful.parts.sparse_masks import EveryNth, SameBlock, strided
 from heedful.parts.view import left_padded
 
 CASES = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **long_cases.ALL, **before_cases.EVERY}

@@ -12,7 +12,7 @@ from helpers import before_cases, long_cases, structural_cases, syntax_cases, ti
 from helpers.elsewhere import DEVICE, Elsewhere, There, brought
 
 from heedful.models.base.shells import EncoderDecoder
-from heedful.parts import masks
+from heedful.parts import masks, sparse_masks
 from heedful.parts.before.recurrent import PlainState
 from heedful.parts.long.pieces import attend_in_pieces
 from heedful.parts.long.sparse import attend_gathered
@@ -141,11 +141,11 @@ def test_a_parser_learns_and_parses():
 @pytest.mark.parametrize(
     "mask",
     [
-        masks.strided(6),
-        masks.fixed(6, 2),
+        sparse_masks.strided(6),
+        sparse_masks.fixed(6, 2),
         masks.causal() & masks.window(5),
-        masks.PerHead(masks.strided_steps(6)),
-        masks.fixed_steps(6, 2, 2)[1],
+        masks.PerHead(sparse_masks.strided_steps(6)),
+        sparse_masks.fixed_steps(6, 2, 2)[1],
     ],
     ids=repr,
 )

@@ -12,12 +12,10 @@ from heedful.models import clip, dalle, dvae
 from heedful.models.clip import ClipConfig, contrast
 from heedful.models.dalle import DalleConfig
 from heedful.models.dvae import DVAEConfig, k_means, nearest
-from heedful.parts.masks import (
-    EveryNth,
-    Window,
-)
+from heedful.parts.masks import Window
 from heedful.parts.picture_masks import Neighborhood, picture_column, picture_convolution, picture_row
 from heedful.parts.positions.absolute import CaptionAndGrid
+from heedful.parts.sparse_masks import EveryNth
 
 TEXT, ROWS, COLUMNS = 5, 4, 3  # the start included
 SIZES = DalleConfig(

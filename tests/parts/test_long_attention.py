@@ -15,20 +15,11 @@ from heedful.parts.long.compressed import compressed as shorten
 from heedful.parts.long.linear import KernelAttention, KernelScore, attend_linear, causal_sums, phi
 from heedful.parts.long.segments import RecurrentAttention, SegmentMemory
 from heedful.parts.long.sparse import Band, attend_gathered, gather_pays, layouts_of
-from heedful.parts.masks import (
-    PerHead,
-    SameBlock,
-    causal,
-    document,
-    fixed,
-    fixed_steps,
-    full,
-    strided,
-    strided_steps,
-    window,
-)
+from heedful.parts.masks import PerHead, causal, full, window
 from heedful.parts.multihead import MultiHeadAttention, join_heads, split_heads
+from heedful.parts.packed_masks import document
 from heedful.parts.positions.relative import TransformerXL, shifted
+from heedful.parts.sparse_masks import SameBlock, fixed, fixed_steps, strided, strided_steps
 from heedful.parts.view import View
 
 B, H, N, K, L = 2, 4, 23, 5, 3

@@ -9,23 +9,10 @@ from hypothesis import strategies as st
 from torch.nn.attention import flex_attention
 
 from heedful.parts import view as parts_view
-from heedful.parts.masks import (
-    EveryNth,
-    Full,
-    Mask,
-    PerHead,
-    causal,
-    document,
-    fixed,
-    fixed_steps,
-    full,
-    padding,
-    prefix,
-    strided,
-    strided_steps,
-    window,
-)
+from heedful.parts.masks import Full, Mask, PerHead, causal, full, padding, prefix, window
+from heedful.parts.packed_masks import document
 from heedful.parts.picture_masks import picture_column, picture_convolution, picture_row
+from heedful.parts.sparse_masks import EveryNth, fixed, fixed_steps, strided, strided_steps
 from heedful.parts.view import View, left_padded, right_padded
 
 T = 23

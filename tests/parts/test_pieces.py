@@ -13,20 +13,9 @@ from heedful.parts.fused import attend_fused
 from heedful.parts.long import pieces
 from heedful.parts.long.pieces import attend_in_pieces, period, pieces_pay, repeats
 from heedful.parts.long.sparse import attend_gathered, layouts_of
-from heedful.parts.masks import (
-    EveryNth,
-    PerHead,
-    SameBlock,
-    causal,
-    document,
-    fixed,
-    fixed_steps,
-    full,
-    padding,
-    strided,
-    strided_steps,
-    window,
-)
+from heedful.parts.masks import PerHead, causal, full, padding, window
+from heedful.parts.packed_masks import document
+from heedful.parts.sparse_masks import EveryNth, SameBlock, fixed, fixed_steps, strided, strided_steps
 from heedful.parts.view import View, right_padded
 
 B, H, K, L = 2, 4, 5, 3

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...models.base.shells import Decoder
-from ...parts import attention, embeddings, experts, layers, lora, masks, picture_masks
+from ...parts import attention, embeddings, experts, layers, lora, masks, picture_masks, sparse_masks
 from ...parts.before import attentive_decoders, convolution, lookup, recurrent
 from ...parts.blocks import Block, Stack
 from ...parts.long import compressed, linear, segments, windowed_cache
@@ -109,9 +109,9 @@ RULES: frozenset[type[masks.Mask]] = frozenset(
         masks.Full,
         masks.Causal,
         masks.Window,
-        masks.EveryNth,
-        masks.SameBlock,
-        masks.BlockTail,
+        sparse_masks.EveryNth,
+        sparse_masks.SameBlock,
+        sparse_masks.BlockTail,
         masks.AllOf,
         masks.AnyOf,
         masks.PerHead,

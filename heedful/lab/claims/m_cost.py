@@ -18,9 +18,10 @@ from ...parts.layers import FeedForward, LayerNorm, PreNorm
 from ...parts.long.compressed import RATE, CompressedKeys, ends_of_slots
 from ...parts.long.linear import KernelAttention, KernelScore, attend_linear
 from ...parts.long.sparse import attend_gathered
-from ...parts.masks import Mask, causal, strided, window
+from ...parts.masks import Mask, causal, window
 from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import Sinusoidal
+from ...parts.sparse_masks import strided
 from ...parts.view import View
 from ..claim import LEARNING, Arm, Claim, ClaimPart
 from ..clock import saved_bytes, timed

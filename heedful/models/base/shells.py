@@ -25,7 +25,20 @@ from .initialize import normal_
 
 
 class Encoder(nn.Module):
-    """Everyone sees everyone: tokens (or patches) to vectors that know their context."""
+    """Everyone sees everyone: tokens (or patches) to vectors that know their context.
+
+    Args:
+        inputs: What the first block sees, such as `Inputs`.
+        stack: The blocks.
+        masks: Rules that the layers take in turns.
+        project_out: A layer after the stack; None: the stack's vectors are the output.
+        zero_padding: Whether the output is 0 at padding.
+
+    Example:
+        >>> encoder = heedful.load("runs/demo").model.encoder
+        >>> encoder(torch.tensor([[5, 7, 9]])).shape  # calls forward
+        torch.Size([1, 3, 32])
+    """
 
     def __init__(
         self,
@@ -52,10 +65,16 @@ class Encoder(nn.Module):
         *,
         aux: Aux | None = None,
     ) -> Tensor:
-        """Vectors [B, T, D]. tokens: [B, T] numbers, or whatever `inputs` reads (images).
+        """Tokens to vectors.
 
-        places: where the tokens stand. segments: which of two texts each belongs to.
-        aux: collects what experts report.
+        Args:
+            tokens: [B, T] numbers, or whatever `inputs` reads (images).
+            places: Where the tokens stand.
+            segments_BT: Which of two texts each token belongs to.
+            aux: Collects what experts report.
+
+        Returns:
+            Vectors [B, T, D].
         """
         T = self.inputs.length(tokens)
         places.check_rows(len(tokens))
@@ -74,7 +93,23 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Nobody sees the future: tokens to scores for the token after each."""
+    """Nobody sees the future: tokens to scores for the token after each.
+
+    Args:
+        inputs: What the first block sees.
+        stack: The blocks.
+        head: Vectors to scores, such as `Tied`.
+        masks: Rules that the layers take in turns.
+
+    Example:
+        >>> model = heedful.load("runs/lm").model
+        >>> model(torch.tensor([[5, 7, 9]])).shape  # calls forward
+        torch.Size([1, 3, 1028])
+        >>> model.hidden(torch.tensor([[5, 7, 9]])).shape
+        torch.Size([1, 3, 32])
+        >>> type(model.growing_cache()).__name__, type(model.static_cache(1, 16)).__name__
+        ('GrowingCache', 'StaticCache')
+    """
 
     def __init__(
         self, inputs: Inputs, stack: DecoderStackLike, head: nn.Module, masks: Sequence[Mask] = (causal(),)
@@ -90,7 +125,17 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         source: Source | None = None,
     ) -> Tensor:
-        """Scores [B, T, V] for the token after each; the arguments are those of `hidden`."""
+        """Tokens to scores for the token after each.
+
+        Args:
+            tokens_BT: Numbers of tokens; with a cache, the new ones only.
+            places: Where the tokens stand.
+            cache: What came before.
+            source: What an encoder made of its source, for decoders that attend to it.
+
+        Returns:
+            Scores [B, T, V].
+        """
         return self.head(self.hidden(tokens_BT, places, cache=cache, source=source), self.inputs.tokens)
 
     def hidden(
@@ -102,10 +147,17 @@ class Decoder(nn.Module):
         source: Source | None = None,
         aux: Aux | None = None,
     ) -> Tensor:
-        """The vectors [B, T, D] before the scores.
+        """The vectors before the scores.
 
-        places: where the tokens stand. cache: what came before; tokens are then the new ones only.
-        source: what an encoder said, for decoders that attend to it. aux: collects what experts report.
+        Args:
+            tokens_BT: As in `forward`.
+            places: As in `forward`.
+            cache: As in `forward`.
+            source: As in `forward`.
+            aux: Collects what experts report.
+
+        Returns:
+            Vectors [B, T, D].
         """
         (B, T), device = tokens_BT.shape, tokens_BT.device
         places.check_rows(B)
@@ -140,11 +192,24 @@ class Decoder(nn.Module):
         return [block.cross.layer for block in self.stack.blocks]  # type: ignore[union-attr,misc]
 
     def growing_cache(self) -> GrowingCache:
-        """A cache for any number of rows and tokens."""
+        """A cache for any number of rows and tokens.
+
+        Returns:
+            A fresh cache, usually a `GrowingCache`.
+        """
         return self.stack.growing_cache()
 
     def static_cache(self, batch: int, capacity: int, dtype: torch.dtype | None = None) -> StaticCache:
-        """A cache of fixed size, in the precision that keys and values will have."""
+        """A cache of fixed size.
+
+        Args:
+            batch: Rows.
+            capacity: Tokens of a row.
+            dtype: The precision that keys and values will have; None: that of the weights.
+
+        Returns:
+            A fresh cache, usually a `StaticCache`.
+        """
         check_length(capacity, self.inputs.position)
         weight = self.inputs.tokens.weight
         if dtype is None and torch.is_autocast_enabled(weight.device.type):
@@ -153,7 +218,19 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder reads the source; a decoder writes the target, looking at the encoder's top layer."""
+    """An encoder reads the source; a decoder writes the target, looking at the encoder's top layer.
+
+    Args:
+        encoder: Reads.
+        decoder: Writes; its blocks have cross-attention.
+
+    Example:
+        >>> model = heedful.load("runs/demo").model
+        >>> source, target = torch.tensor([[5, 7, 9]]), torch.tensor([[1, 4]])
+        >>> scores = model(source, target)  # calls forward
+        >>> bool(torch.allclose(scores, model.decode(model.read(source), target), atol=1e-5))
+        True
+    """
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
@@ -166,11 +243,29 @@ class EncoderDecoder(nn.Module):
         source_places: Places = IN_ORDER,
         target_places: Places = IN_ORDER,
     ) -> Tensor:
-        """Scores [B, T, V] for the token after each of target, which begins with a start token."""
+        """Source and target to scores for the token after each of the target.
+
+        Args:
+            source_BS: Numbers of tokens.
+            target_BT: Numbers of tokens, the start token first.
+            source_places: Where the tokens of the source stand.
+            target_places: Where the tokens of the target stand.
+
+        Returns:
+            Scores [B, T, V].
+        """
         return self.decode(self.read(source_BS, source_places), target_BT, target_places)
 
     def read(self, source_BS: Tensor, places: Places = IN_ORDER) -> Source:
-        """The encoder alone: what it says of the source."""
+        """The encoder alone.
+
+        Args:
+            source_BS: Numbers of tokens.
+            places: Where they stand.
+
+        Returns:
+            What the decoder attends to.
+        """
         return Source(self.encoder(source_BS, places), places)
 
     def decode(
@@ -181,7 +276,17 @@ class EncoderDecoder(nn.Module):
         *,
         cache: Cache | None = None,
     ) -> Tensor:
-        """The decoder alone, given what the encoder said."""
+        """The decoder alone, given what the encoder made of the source.
+
+        Args:
+            source: What `read` gave.
+            target_BT: Numbers of tokens, the start token first.
+            places: Where they stand.
+            cache: What came before.
+
+        Returns:
+            Scores [B, T, V].
+        """
         check_rows(len(source.vectors_BSD), len(target_BT), "the target")
         source.places.check_rows(len(source.vectors_BSD))
         return self.decoder(target_BT, places, cache=cache, source=source)

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..cache import Cache
-from ..masks import AllOf, Document
+from ..masks import AllOf
+from ..packed_masks import Document
 from ..positions.base import index_of
 from ..view import View
 from .state_cache import StateCache, StateStack
@@ -27,7 +28,22 @@ from .state_cache import StateCache, StateStack
 
 
 def elman(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor) -> Tensor:
-    """tanh(x W + h U + b) (Elman 1990)."""
+    """tanh(x W + h U + b) (Elman 1990).
+
+    Args:
+        x: Input [B, I].
+        h: State [B, H].
+        W: Weights of the input.
+        U: Weights of the state.
+        b: Bias.
+
+    Returns:
+        The next state [B, H].
+
+    Example:
+        >>> elman(torch.ones(1, 2), torch.zeros(1, 3), torch.zeros(2, 3), torch.zeros(3, 3), torch.zeros(3))
+        tensor([[0., 0., 0.]])
+    """
     return torch.tanh(x @ W + h @ U + b)
 
 
@@ -35,6 +51,22 @@ def gru(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor, b_h: Tensor) -> T
     """(1 - z) n + z h, as torch has it: z = 1 keeps the old state, and r is applied after the product with U.
 
     Cho et al. 2014 mean 1 - z by z, and write tanh(x W + (r h) U); `CandidateGRU` below is theirs.
+
+    Args:
+        x: Input [B, I].
+        h: State [B, H].
+        W: Weights of the input, [I, 3 H].
+        U: Weights of the state, [H, 3 H].
+        b: Bias of the input's product.
+        b_h: Bias of the state's product.
+
+    Returns:
+        The next state [B, H].
+
+    Example:
+        >>> x, h = torch.ones(1, 2), torch.ones(1, 3)
+        >>> gru(x, h, torch.zeros(2, 9), torch.zeros(3, 9), torch.zeros(9), torch.zeros(9))  # z = 1/2
+        tensor([[0.5000, 0.5000, 0.5000]])
     """
     x_r, x_z, x_n = (x @ W + b).chunk(3, -1)
     h_r, h_z, h_n = (h @ U + b_h).chunk(3, -1)
@@ -44,7 +76,24 @@ def gru(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor, b_h: Tensor) -> T
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """c' = f c + i g, h' = o tanh(c') (Hochreiter and Schmidhuber 1997, with Gers' forget gate)."""
+    """c' = f c + i g, h' = o tanh(c') (Hochreiter and Schmidhuber 1997, with Gers' forget gate).
+
+    Args:
+        x: Input [B, I].
+        h: State [B, H].
+        c: Cell [B, H].
+        W: Weights of the input, [I, 4 H].
+        U: Weights of the state, [H, 4 H].
+        b: Bias.
+
+    Returns:
+        The next state and cell.
+
+    Example:
+        >>> x, h, c = torch.ones(1, 2), torch.ones(1, 3), torch.ones(1, 3)
+        >>> lstm(x, h, c, torch.zeros(2, 12), torch.zeros(3, 12), torch.zeros(12))[1]  # f = 1/2
+        tensor([[0.5000, 0.5000, 0.5000]])
+    """
     i, f, g, o = (x @ W + h @ U + b).chunk(4, -1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c

@@ -20,8 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cache import KeysValues
-from ..masks import AllOf, Causal, Document, Mask
+from ..masks import AllOf, Causal, Mask
 from ..multihead import MultiHeadAttention, split_heads
+from ..packed_masks import Document
 from ..positions.base import index_of, once
 from ..view import View
 from .windowed_cache import SLACK, OwnLayer, Remembering, mixed, positions_of
@@ -30,7 +31,19 @@ RATE = 3  # tokens that become one
 
 
 def compressed(x_BSD: Tensor, layer: nn.Linear) -> Tensor:
-    """[B, S, D] to [B, S // 3, D]: every three tokens as one; what is left over waits."""
+    """[B, S, D] to [B, S // 3, D]: every three tokens as one; what is left over waits (Liu et al. 2018).
+
+    Args:
+        x_BSD: Vectors.
+        layer: A linear layer over three vectors side by side.
+
+    Returns:
+        A third of the vectors.
+
+    Example:
+        >>> compressed(torch.randn(2, 7, 4), torch.nn.Linear(12, 4)).shape
+        torch.Size([2, 2, 4])
+    """
     whole = x_BSD.shape[1] // RATE
     return layer(x_BSD[:, : whole * RATE].unflatten(1, (whole, RATE)).flatten(2))
 

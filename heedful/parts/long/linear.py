@@ -68,7 +68,22 @@ def in_full(x: Tensor) -> torch.autocast:
 
 
 def attend_linear(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTL: Tensor) -> Tensor:
-    """Causal kernel attention in time and memory that grow with T."""
+    """Causal kernel attention in time and memory that grow with T: phi(x) = elu(x) + 1 in place of exp.
+
+    Args:
+        q_BHTK: Queries.
+        k_BHTK: Keys.
+        v_BHTL: Values.
+
+    Returns:
+        The weighted mean of the values so far for each query, [B, H, T, L].
+
+    Example:
+        >>> q = k = torch.zeros(1, 1, 2, 4)
+        >>> attend_linear(q, k, torch.tensor([[[[1.0], [3.0]]]]))
+        tensor([[[[1.],
+                  [2.]]]])
+    """
     with in_full(q_BHTK):
         return divided(causal_sums(phi(q_BHTK), phi(k_BHTK), with_ones(v_BHTL))).to(v_BHTL.dtype)
 

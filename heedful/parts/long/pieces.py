@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..masks import BlockTail, Causal, Combined, EveryNth, Full, Mask, SameBlock, Window
+from ..masks import Causal, Combined, Full, Mask, Window
 from ..positions.base import once
+from ..sparse_masks import BlockTail, EveryNth, SameBlock
 from ..view import View
 from .sparse import Band, Columns, Heads, Layout, Tails, blocks_of, by_layouts, layouts_of, numbers
 

@@ -24,8 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..masks import AllOf, AnyOf, BlockTail, Causal, Combined, EveryNth, Mask, PerHead, SameBlock, Window
+from ..masks import AllOf, AnyOf, Causal, Combined, Mask, PerHead, Window
 from ..positions.base import once
+from ..sparse_masks import BlockTail, EveryNth, SameBlock
 from ..view import View, without_empty_rows
 
 FEWER, FAR_FEWER = (

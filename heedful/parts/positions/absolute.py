@@ -25,7 +25,15 @@ class Absolute(Position, ABC):
 
 
 class Concatenated(Position):
-    """[Z ; P] instead of Z + P: the encoding has its own coordinates, and the model is that much wider."""
+    """[Z ; P] instead of Z + P: the encoding has its own coordinates, and the model is that much wider.
+
+    Args:
+        encoding: The encoding P.
+
+    Example:
+        >>> Concatenated(Sinusoidal(4)).embed(torch.zeros(1, 2, 8), torch.tensor([[0, 1]])).shape
+        torch.Size([1, 2, 12])
+    """
 
     place = "input"
 
@@ -46,10 +54,21 @@ class Concatenated(Position):
 def frequencies(
     width: int, kind: str = "paper", base: float = 10000.0, device: torch.device | None = None
 ) -> Tensor:
-    """Angular frequencies w_i, i = 0 .. width/2 - 1, made on the device so that nobody has to wait for it.
+    """Angular frequencies w_i, i = 0 .. width/2 - 1.
 
-    paper (Vaswani et al. 2017): base^(-2i/width). t2t (tensor2tensor, fairseq): base^(-i/(width/2 - 1)),
-    which ends at exactly 1/base and is *not* a permutation of the paper's.
+    Args:
+        width: Numbers of a vector.
+        kind: "paper" (Vaswani et al. 2017) is base^(-2i/width). "t2t" (tensor2tensor, fairseq) is
+            base^(-i/(width/2 - 1)), which ends at exactly 1/base and is no permutation of the paper's.
+        base: See above.
+        device: Where to make them, so that nobody has to wait for them.
+
+    Returns:
+        Frequencies [width / 2] in fp64.
+
+    Example:
+        >>> frequencies(4)
+        tensor([1.0000, 0.0100], dtype=torch.float64)
     """
     i = torch.arange(width // 2, dtype=torch.float64, device=device)
     if kind == "paper":
@@ -60,7 +79,20 @@ def frequencies(
 
 
 def sinusoids(index: Tensor, w: Tensor, interleaved: bool = True) -> Tensor:
-    """sin and cos of index * w, in fp64: side by side for each frequency, or all sines before all cosines."""
+    """sin and cos of index * w, in fp64.
+
+    Args:
+        index: Positions, of any shape.
+        w: Frequencies [R].
+        interleaved: Sine and cosine of each frequency side by side, or all sines before all cosines.
+
+    Returns:
+        Encodings [..., 2 R].
+
+    Example:
+        >>> sinusoids(torch.tensor([0]), frequencies(4))
+        tensor([[0., 1., 0., 1.]], dtype=torch.float64)
+    """
     angles = index.clamp(min=0).to(torch.float64)[..., None] * w
     pair = torch.stack([angles.sin(), angles.cos()], dim=-1)
     return (pair if interleaved else pair.mT).flatten(-2)
@@ -69,9 +101,17 @@ def sinusoids(index: Tensor, w: Tensor, interleaved: bool = True) -> Tensor:
 class Sinusoidal(Absolute):
     """Sines and cosines of falling frequency: no parameters, and PE(p + k) is a rotation of PE(p).
 
-    layout: "interleaved" as in the paper (sin, cos, sin, cos, ...) or "halves" (all sines, then all cosines).
-    precision: what the sinusoids were rounded to, of a model that kept them in a table of half precision.
-    offset: the number of the first position; fairseq counts from its padding's id on.
+    Args:
+        width: Numbers of an encoding.
+        layout: "interleaved" as in the paper (sin, cos, sin, cos, ...) or "halves" (all sines first).
+        frequencies: As the `kind` of `frequencies`.
+        base: As in `frequencies`.
+        precision: What the sinusoids were rounded to, in a model that kept them in a table.
+        offset: Number of the first position; fairseq counts from its padding's id on.
+
+    Example:
+        >>> Sinusoidal(4).encode(torch.tensor([0, 1])).shape
+        torch.Size([2, 4])
     """
 
     def __init__(
@@ -106,7 +146,16 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 
 
 class Learned(Absolute):
-    """A table of one vector a position; flexible, and ends where the table ends."""
+    """A table of one vector a position; flexible, and ends where the table ends.
+
+    Args:
+        length: Positions of the table.
+        width: Numbers of a vector.
+
+    Example:
+        >>> Learned(length=16, width=4).longest
+        16
+    """
 
     @classmethod
     def build(cls, sizes: PositionSizes) -> Learned:

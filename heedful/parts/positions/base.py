@@ -80,6 +80,24 @@ class Position(nn.Module):
     """The places where order can enter; a scheme overrides the ones it uses. This class itself uses none.
 
     A scheme that a Transformer can choose by name says where it goes (`place`) and makes itself (`build`).
+
+    Attributes:
+        without_tree: The scheme that reads texts without trees in the place of one that needs them.
+        longest: The number of positions, if they end.
+
+    Example:
+        >>> class Nearer(Position):
+        ...     def bias(self, q_BHTK, k_BGSK, q_pos, k_pos, memo=None):
+        ...         return -(q_pos[:, None] - k_pos[None, :]).abs().float()
+        >>> q = k = torch.zeros(1, 1, 2, 4)
+        >>> Nearer().bias(q, k, torch.arange(2), torch.arange(2))
+        tensor([[-0., -1.],
+                [-1., -0.]])
+        >>> x = torch.ones(1, 2, 4)
+        >>> Nearer().embed(x, torch.arange(2)) is x and Nearer().rotate(q, torch.arange(2)) is q
+        True
+        >>> Nearer().values(torch.ones(1, 1, 2, 2), torch.arange(2), torch.arange(2)) is None
+        True
     """
 
     place = "attention"  # or "input"
@@ -96,28 +114,72 @@ class Position(nn.Module):
         return cls()
 
     def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
-        """Order at the input: called once, on the embeddings."""
+        """Order at the input: called once, on the embeddings.
+
+        Args:
+            x_BTD: Embeddings.
+            positions: Where they stand.
+
+        Returns:
+            Embeddings that know their positions.
+        """
         return x_BTD
 
     def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
-        """Order in queries and keys: called on each before their product."""
+        """Order in queries and keys: called on each before their product.
+
+        Args:
+            x_BHTK: Queries or keys.
+            positions: Where they stand.
+            memo: Remembers tables between the layers of one forward pass.
+
+        Returns:
+            Queries or keys that know their positions.
+        """
         return x_BHTK
 
     def bias(
         self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
     ) -> Tensor | None:
-        """Order in the scores: added after scaling, broadcasts to [B, H, T, S]."""
+        """Order in the scores: added after scaling.
+
+        Args:
+            q_BHTK: Queries.
+            k_BGSK: Keys.
+            q_pos: Where the queries stand.
+            k_pos: Where the keys stand.
+            memo: Remembers tables between the layers of one forward pass.
+
+        Returns:
+            A bias that broadcasts to [B, H, T, S]; None: no bias.
+        """
         return None
 
     def values(
         self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
     ) -> Tensor | None:
-        """Order in the output: added to the weighted values."""
+        """Order in the output: added to the weighted values.
+
+        Args:
+            weights_BHTS: Attention weights.
+            q_pos: Where the queries stand.
+            k_pos: Where the keys stand.
+            memo: Remembers tables between the layers of one forward pass.
+
+        Returns:
+            Vectors [B, H, T, L]; None: nothing.
+        """
         return None
 
 
 class NoPosition(Position):
-    """No order: the model sees a bag of words (or gets order from the causal mask alone)."""
+    """No order: the model sees a bag of words (or gets order from the causal mask alone).
+
+    Example:
+        >>> x = torch.ones(1, 2, 4)
+        >>> NoPosition().embed(x, torch.arange(2)) is x
+        True
+    """
 
 
 class UpTo(NoPosition):

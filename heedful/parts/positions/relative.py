@@ -22,7 +22,18 @@ class Shaw(Position):
 
         e_ij = q_i (k_j + a^K_ij) / sqrt(K)      z_i = sum_j weights_ij (v_j + a^V_ij)
 
-    with a_ij = table[clip(j - i, -clip, clip)]. One table for all heads, or one a head.
+    with a_ij = table[clip(j - i, -clip, clip)].
+
+    Args:
+        clip: Distance from which on all count alike.
+        key_width: Numbers of a key.
+        value_width: Numbers of a value; None: no edge vectors in values.
+        heads: Tables: 1 for all heads, or one a head.
+
+    Example:
+        >>> q = k = torch.randn(1, 2, 5, 8)
+        >>> Shaw(clip=3, key_width=8).bias(q, k, torch.arange(5), torch.arange(5)).shape
+        torch.Size([1, 2, 5, 5])
     """
 
     uses_values = True
@@ -77,9 +88,23 @@ class TransformerXL(Position):
         A_ij = (q_i + u) k_j + (q_i + v) (R_{i-j} W_R)      all divided by sqrt(K)
 
     R is the sinusoid of the distance ("halves" layout, as in the authors' code). The term q_i k_j is the
-    attention's own; this adds the other three. u and v are usually shared over layers: pass them in.
-    Distances from `clamp` on count as `clamp`; no distance may exceed the number of keys. Where tokens stand
-    in order, the scores of all distances are shifted into place; elsewhere each is looked up.
+    attention's own; this adds the other three. Where tokens stand in order, the scores of all distances are
+    shifted into place; elsewhere each is looked up.
+
+    Args:
+        width: Width of the sinusoids.
+        heads: Number of heads.
+        key_width: Numbers of a key.
+        u: Usually shared over layers, and then passed in; None: one of its own.
+        v: The same for distances.
+        clamp: Distances from here on count as this one; None: no limit. No distance may exceed the number of
+            keys.
+
+    Example:
+        >>> q = k = torch.randn(1, 2, 5, 8)
+        >>> layer = TransformerXL(width=16, heads=2, key_width=8)
+        >>> layer.bias(q, k, torch.arange(5), torch.arange(5)).shape
+        torch.Size([1, 2, 5, 5])
     """
 
     def __init__(
@@ -144,7 +169,16 @@ def shifted(x_BHTS: Tensor) -> Tensor:
 
 
 class ALiBi(Position):
-    """A penalty that grows with distance, at a slope of each head's own (Press, Smith and Lewis 2022)."""
+    """A penalty that grows with distance, at a slope of each head's own (Press, Smith and Lewis 2022).
+
+    Args:
+        heads: Number of heads.
+
+    Example:
+        >>> q = k = torch.zeros(1, 2, 3, 4)
+        >>> ALiBi(heads=2).bias(q, k, torch.arange(3), torch.arange(3)).shape
+        torch.Size([2, 3, 3])
+    """
 
     @classmethod
     def build(cls, sizes: PositionSizes) -> ALiBi:
@@ -164,15 +198,40 @@ class ALiBi(Position):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """2^(-8h/H), h = 1..H, for H a power of two; otherwise the next lower power's slopes, then every
-    other slope of the next higher."""
+    """2^(-8h/H), h = 1..H, for H a power of two.
+
+    Otherwise the slopes of the next lower power, then every other slope of the next higher.
+
+    Args:
+        heads: Number of heads H.
+
+    Returns:
+        A slope for each head.
+
+    Example:
+        >>> alibi_slopes(4)
+        [0.25, 0.0625, 0.015625, 0.00390625]
+    """
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
     return slopes + [2 ** (-8 * h / (2 * power)) for h in range(1, 2 * (heads - power) + 1, 2)]
 
 
 def alibi_bias(q_pos: Positions, k_pos: Positions, heads: int) -> Tensor:
-    """-slope * distance, [H, T, S] or [B, H, T, S]."""
+    """-slope * distance.
+
+    Args:
+        q_pos: Positions of queries.
+        k_pos: Positions of keys.
+        heads: Number of heads H.
+
+    Returns:
+        [H, T, S] or [B, H, T, S].
+
+    Example:
+        >>> alibi_bias(torch.tensor([2]), torch.arange(3), heads=1)
+        tensor([[[-0.0078, -0.0039, -0.0000]]], dtype=torch.float64)
+    """
     distance = distances(q_pos, k_pos).abs().unsqueeze(-3)
     slopes_H = torch.tensor(alibi_slopes(heads), device=distance.device, dtype=torch.float64)
     return -slopes_H[:, None, None] * distance
@@ -181,7 +240,18 @@ def alibi_bias(q_pos: Positions, k_pos: Positions, heads: int) -> Tensor:
 def t5_bucket(distance: Tensor, buckets: int = 32, farthest: int = 128, both_ways: bool = True) -> Tensor:
     """key minus query to a bucket: exact near by, then logarithmic up to `farthest` (Raffel et al. 2020).
 
-    both_ways: half the buckets for keys after the query; otherwise those all fall in bucket 0.
+    Args:
+        distance: Distances.
+        buckets: Number of buckets.
+        farthest: Distance of the last bucket.
+        both_ways: Half the buckets for keys after the query; otherwise those all fall in bucket 0.
+
+    Returns:
+        Buckets.
+
+    Example:
+        >>> t5_bucket(torch.tensor([0, -3, 3, -1000]))
+        tensor([ 0,  3, 19, 15])
     """
     start = torch.zeros_like(distance)
     if both_ways:
@@ -200,6 +270,17 @@ class T5Buckets(Position):
     """One learned number a head for each bucket of distance (Raffel et al. 2020); shared over layers.
 
     T5 leaves its scores unscaled: its initialization absorbs the scale. Use it with `Dot()`.
+
+    Args:
+        heads: Number of heads.
+        buckets: As in `t5_bucket`.
+        farthest: As in `t5_bucket`.
+        both_ways: As in `t5_bucket`.
+
+    Example:
+        >>> q = k = torch.zeros(1, 2, 3, 4)
+        >>> T5Buckets(heads=2).bias(q, k, torch.arange(3), torch.arange(3)).shape
+        torch.Size([2, 3, 3])
     """
 
     one_for_all = True

@@ -14,12 +14,18 @@ from .base import Memo, Position, Positions, PositionSizes, index_of, once
 
 
 class Rotary(Position):
-    """Turn each pair of coordinates by position * w_i: q .
+    """Turn each pair of coordinates by position * w_i: q . k then depends on distance only (Su et al. 2021).
 
-    k then depends on the distance only (Su et al. 2021).
+    Args:
+        width: Numbers of a query.
+        layout: Which coordinates make a pair: "interleaved" (0 1)(2 3).. as in the paper, or "halves"
+            (0 K/2)(1 K/2+1).. as in LLaMA; the same up to a permutation of the projection's columns.
+        base: As in `frequencies`.
 
-    layout: which coordinates make a pair. "interleaved" (0 1)(2 3).. as in the paper, or "halves"
-    (0 K/2)(1 K/2+1).. as in LLaMA; the same up to a permutation of the projection's columns.
+    Example:
+        >>> q = torch.tensor([[[[1.0, 0.0]]]])
+        >>> Rotary(2).rotate(q, torch.tensor([1]))  # by one radian
+        tensor([[[[0.5403, 0.8415]]]])
     """
 
     def __init__(self, width: int, layout: str = "interleaved", base: float = 10000.0) -> None:
@@ -63,7 +69,15 @@ class Rotary(Position):
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """Every frequency divided by `factor`: far positions look nearer (Chen et al. 2023b)."""
+    """Every frequency divided by `factor`: far positions look nearer (Chen et al. 2023b).
+
+    Attributes:
+        factor: How much longer texts become.
+
+    Example:
+        >>> LinearScaling(factor=4.0).factor
+        4.0
+    """
 
     factor: float
     magnitude: ClassVar[float] = 1.0
@@ -78,6 +92,16 @@ class Llama3Scaling:
 
     A frequency is divided if its turn is longer than original / low positions, kept if it is shorter than
     original / high, and interpolated in between.
+
+    Attributes:
+        factor: How much longer texts become.
+        low: See above.
+        high: See above.
+        original: Positions that the model was first trained on.
+
+    Example:
+        >>> Llama3Scaling(factor=8.0, low=1.0, high=4.0, original=8192).original
+        8192
     """
 
     factor: float
@@ -97,7 +121,20 @@ class YarnScaling:
     """YaRN (Peng et al. 2023): fast pairs are kept, slow pairs are divided by `factor`, with a ramp between.
 
     A pair is kept if it turns more than `fast` times within the original length, and divided if it turns less
-    than `slow` times. Queries and keys are multiplied by `magnitude`, which makes attention sharper.
+    than `slow` times.
+
+    Attributes:
+        factor: How much longer texts become.
+        fast: See above.
+        slow: See above.
+        original: Positions that the model was first trained on.
+        base: As in `frequencies`.
+        whole: Whether the ends of the ramp are rounded to whole pairs.
+        magnitude: Factor of queries and keys, which makes attention sharper.
+
+    Example:
+        >>> YarnScaling(factor=4.0, fast=32.0, slow=1.0, original=4096, base=10000.0).magnitude
+        1.0
     """
 
     factor: float
@@ -132,6 +169,14 @@ class LongRopeScaling:
     """LongRoPE (Ding et al. 2024): every frequency is divided by a factor of its own, found by search.
 
     These are the factors for texts up to the original length. Longer texts have other factors.
+
+    Attributes:
+        factors: One for each frequency.
+        magnitude: Factor of queries and keys.
+
+    Example:
+        >>> LongRopeScaling(factors=(1.0, 1.5)).magnitude
+        1.0
     """
 
     factors: tuple[float, ...]
@@ -145,7 +190,21 @@ Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling
 
 
 class StretchedRotary(Rotary):
-    """Rotary positions of a model made to read longer texts than it was first trained on, by turning less."""
+    """Rotary positions of a model made to read longer texts than it was first trained on, by turning less.
+
+    Args:
+        width: Numbers of a query.
+        stretch: How frequencies are divided: `LinearScaling`, `Llama3Scaling`, `YarnScaling` or
+            `LongRopeScaling`.
+        layout: As in `Rotary`.
+        base: As in `frequencies`.
+
+    Example:
+        >>> q, near, far = torch.ones(1, 1, 1, 4), torch.tensor([1]), torch.tensor([2])
+        >>> stretched = StretchedRotary(4, LinearScaling(factor=2.0)).rotate(q, far)
+        >>> bool(torch.allclose(stretched, Rotary(4).rotate(q, near)))
+        True
+    """
 
     def __init__(
         self,
@@ -171,7 +230,15 @@ class StretchedRotary(Rotary):
 
 
 class PartialRotary(Position):
-    """Rotary positions in the first coordinates of each head; the others have none (GPT-J, GPT-NeoX, Phi)."""
+    """Rotary positions in the first coordinates of each head; the others have none (GPT-J, GPT-NeoX, Phi).
+
+    Args:
+        rotary: What turns the first coordinates; its width says how many.
+
+    Example:
+        >>> PartialRotary(Rotary(2)).rotate(torch.ones(1, 1, 1, 4), torch.tensor([1]))[..., 2:]
+        tensor([[[[1., 1.]]]])
+    """
 
     def __init__(self, rotary: Rotary) -> None:
         super().__init__()

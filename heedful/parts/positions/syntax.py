@@ -15,8 +15,16 @@ from .relative import Shaw, edge_scores, edge_values
 class StructuralAbsolute(Absolute):
     """Depth in the dependency tree beside the index (Wang, Tu, Wang and Shi 2019).
 
-    PE_i = tanh(PE(index_i) U + PE(depth_i) V), both sinusoidal. The paper says that the fusion is
-    non-linear; tanh with two matrices is our reading of it.
+    PE_i = tanh(PE(index_i) U + PE(depth_i) V), both sinusoidal. The paper says that the fusion is non-linear;
+    tanh with two matrices is our reading of it.
+
+    Args:
+        width: Numbers of an encoding.
+
+    Example:
+        >>> tree = Tree(torch.arange(3), heads_BW=torch.tensor([[1, 2, -1]]))
+        >>> StructuralAbsolute(4).embed(torch.zeros(1, 3, 4), tree).shape
+        torch.Size([1, 3, 4])
     """
 
     place = "input"
@@ -96,7 +104,21 @@ def of_tokens(of_words: Tensor, tree: Tree) -> Tensor:
 
 
 class StructuralRelative(Position):
-    """Shaw's edge vectors by distance in the sentence, plus those in the tree (Wang et al. 2019)."""
+    """Shaw's edge vectors by distance in the sentence, plus those in the tree (Wang et al. 2019).
+
+    Args:
+        clip: As in `Shaw`.
+        key_width: As in `Shaw`.
+        value_width: As in `Shaw`.
+        heads: As in `Shaw`.
+        scope: Which pairs of words count as related: as in `structural_distances`.
+
+    Example:
+        >>> tree = Tree(torch.arange(3), heads_BW=torch.tensor([[1, 2, -1]]))
+        >>> q = k = torch.randn(1, 2, 3, 8)
+        >>> StructuralRelative(clip=3, key_width=8).bias(q, k, tree, tree).shape
+        torch.Size([1, 2, 3, 3])
+    """
 
     uses_values = True
     needs_tree = True
