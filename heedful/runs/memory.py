@@ -31,7 +31,7 @@ class Needed:
 
     def at(self, grid: ProcessGrid) -> int:
         """In one process."""
-        return self.state // grid.shards + self.rest
+        return self.state // (grid.shards * grid.tensor) + self.rest
 
 
 def memory_needed(
@@ -42,7 +42,7 @@ def memory_needed(
     shapes = [
         shape_of(batch)
         for step in range(min(LOOKED_AT, t.steps))
-        for batch in job.batches(step, world.rank, world.size) or job.batches(step)
+        for batch in job.batches(step, world.share, world.shares) or job.batches(step)
     ]
     rows, length, source = max(shapes, key=lambda shape: shape[0] * (shape[1] + (shape[2] or 0)))
     length = min(length, getattr(job.config, "context", length))  # the last token of a window is not read

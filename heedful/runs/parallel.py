@@ -42,6 +42,14 @@ def local_size() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
 
 
+def in_groups(recipe: Recipe, world: World) -> World:
+    """The world, where as many processes compute each example together as the recipe says."""
+    way = read_way(recipe.train.parallel)
+    if world.size > 1:
+        way.grid(world.size, local_size())  # refuses what cannot be
+    return world.in_groups(way.tensor)
+
+
 def spreading(recipe: Recipe, job: Job, model: nn.Module, world: World, device: torch.device) -> Spreading:
     """What the recipe says; where it says "auto", the first of ddp, hsdp and fsdp that fits, or else fsdp."""
     way, local = read_way(recipe.train.parallel), local_size()
@@ -51,11 +59,8 @@ def spreading(recipe: Recipe, job: Job, model: nn.Module, world: World, device: 
         return Spreading(way, ProcessGrid(), needed, free)
     if way.kind != "auto":
         return Spreading(way, way.grid(world.size, local), needed, free)
-    kinds = [
-        Way("ddp"),
-        *([Way("hsdp")] if local < world.size and world.size % local == 0 else []),
-        Way("fsdp"),
-    ]
+    per_machine = local < world.size and world.size % local == 0 and local % way.tensor == 0
+    kinds = [Way(kind, way.tensor) for kind in ("ddp", *(["hsdp"] if per_machine else []), "fsdp")]
     tried = [Spreading(kind, kind.grid(world.size, local), needed, free) for kind in kinds]
     fitting = next((number for number, one in enumerate(tried) if one.fits), len(tried) - 1)
     return tried[int(world.from_leader([float(fitting)], device)[0])]  # the same everywhere
@@ -71,8 +76,10 @@ def describe_spreading(chosen: Spreading, asked: str) -> Iterator[str]:
         parts.append(f"{grid.replicas} copies of the model")
     if grid.shards > 1:
         parts.append(f"each in {grid.shards} shards" if parts else f"the model in {grid.shards} shards")
+    if grid.tensor > 1:
+        parts.append(f"every matrix in {grid.tensor} parts")
     why = "as train.parallel says"
-    if asked == "auto":
+    if asked.startswith("auto"):
         whole = None if chosen.needed is None else chosen.needed.at(ProcessGrid())
         if whole is None:
             why = "nothing is known of the memory it takes"

@@ -27,6 +27,7 @@ from ..tasks.task import Examples, Job
 from ..train import finder, loop, optimizer, processes
 from ..train.average import Average, MovingAverage, TailAverage
 from ..train.loop import Batch, LoopSettings, Progress, seed_for
+from ..train.muon import Muon
 from ..train.parallel.spread import spread
 from ..train.parallel.way import ProcessGrid
 from ..train.processes import World
@@ -132,19 +133,24 @@ def prepare_model(
 
 def micro_batches_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequence[Batch]]:
     """This process's micro-batches of a step."""
-    if world.size == 1:
+    if world.shares == 1:
         return job.batches
 
     def batches(step: int) -> Sequence[Batch]:
-        mine = job.batches(step, world.rank, world.size)
+        mine = job.batches(step, world.share, world.shares)
         return processes.fill_idle(mine, recipe.train.accumulation_steps, lambda: job.batches(step)[0])
 
     return batches
 
 
-def make_optimizers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
+def make_optimizers(recipe: Recipe, model: nn.Module, together: bool = False) -> list[torch.optim.Optimizer]:
+    """together: of processes that make the same updates, or have parts of the same weights."""
     t = recipe.train
-    return optimizer.OPTIMIZERS[t.optimizer](model, t.learning_rate, t.weight_decay, (0.9, t.beta2))
+    made = optimizer.OPTIMIZERS[t.optimizer](model, t.learning_rate, t.weight_decay, (0.9, t.beta2))
+    for one in made:
+        if isinstance(one, Muon):
+            one.together = together
+    return made
 
 
 def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | None:

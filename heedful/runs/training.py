@@ -35,7 +35,7 @@ from .checkpoint import Saved
 from .clock import Clock
 from .folder import RECIPE, RunFolder, Stop
 from .memory import format_bytes, peak_memory
-from .parallel import spreading
+from .parallel import in_groups, spreading
 from .plan import describe_plan, format_seconds
 from .resume import Best, TrainingState, facts_of, kept, put_weights, restore, save
 from .saving import Saver
@@ -88,11 +88,11 @@ def train_run(
     if (saved is None or adapted) and job.begin is not None:
         job.begin(model)
         world.take_over(model)  # what was computed from data may be rounded otherwise on another machine
+    world = in_groups(recipe, world)
     plan = spreading(recipe, job, model, world, device)
     trained, loss_of = prepare_model(model, job.loss, recipe, device, plan.grid)
-    state = TrainingState(
-        model, make_optimizers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
-    )
+    optimizers = make_optimizers(recipe, model, together=plan.grid.size > 1)
+    state = TrainingState(model, optimizers, make_scaler(recipe, device), make_average(recipe, model))
     state.carried = job.carried
     if saved is not None:
         restore(state, saved)

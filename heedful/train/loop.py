@@ -119,7 +119,7 @@ def train(
     weights = list(model.parameters())
     for step in range(start, settings.steps):
         began = time.perf_counter()
-        seed_device(seed_for(settings.seed, "step", step, world.rank), settings.device)
+        seed_device(seed_for(settings.seed, "step", step, world.share), settings.device)
         micro = batches(step)
         tokens, seen_all = count_targets(micro, world, settings.device)
         nll, expert_load_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
@@ -167,7 +167,7 @@ def rows_of(load: list[float], expert_load_LE: Tensor | None) -> list[list[float
 def count_targets(micro: Sequence[Batch], world: World, device: torch.device) -> tuple[int, Seen]:
     """Target tokens of the whole step, and what its speed is told in, over all processes."""
     mine, seen = sum(batch.count for batch in micro), seen_in(micro)
-    if world.size == 1:
+    if world.shares == 1:
         return mine, seen
     tokens, number = world.sum(torch.tensor([mine, seen.number], device=device)).tolist()
     return tokens, Seen(number, seen.unit)
@@ -214,7 +214,7 @@ def not_finite(
 
     Every process says so of its own batches, and every one gets the same sentence.
     """
-    seed_device(seed_for(settings.seed, "step", step, world.rank), settings.device)
+    seed_device(seed_for(settings.seed, "step", step, world.share), settings.device)
     faults = [fault(model, batch, loss_of, settings) for batch in micro]
     mine = next(filter(None, faults), None)
     named = [batch for batch, found in zip(micro, faults, strict=True) if found or mine is None]

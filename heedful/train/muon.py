@@ -3,7 +3,8 @@
 An update G = U S V' becomes nearly U V': no direction of a matrix learns faster than another. The polynomial
 that does so (Newton and Schulz's, five times) is only matrix products, and here all matrices of one shape
 take part in the same products: a small model has dozens of them, and one call each costs more than its
-arithmetic.
+arithmetic. Processes that have the same matrices, or parts of them, share the work: each makes whole ones of
+its share, and gives the others what comes out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 # Jordan's: steepest at zero; singular values end between 0.7 and 1.2.
@@ -35,6 +37,35 @@ def orthogonalize(updates_NAB: Tensor) -> Tensor:
     return (x.mT if tall else x).to(dtype)
 
 
+AT_ONCE = 1 << 28  # bytes of whole matrices that a process holds, or one matrix of each process
+
+
+def orthogonalize_together(updates: Sequence[Tensor]) -> list[Tensor]:
+    """Each of many matrices orthogonalized, by one process. They are alike, and every process has all of
+    them, or parts of all."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    processes, rank = dist.get_world_size(), dist.get_rank()
+    few = max(1, AT_ONCE // (updates[0].numel() * updates[0].element_size()) // processes)
+    found: list[Tensor] = []
+    while len(found) < len(updates):
+        some = updates[len(found) : len(found) + few * processes]
+        each = -(-len(some) // processes)
+        whole = [update.full_tensor() if isinstance(update, DTensor) else update for update in some]
+        mine = whole[rank * each : (rank + 1) * each]
+        mine += [torch.zeros_like(whole[0])] * (each - len(mine))
+        own_NAB = orthogonalize(torch.stack(mine))
+        all_NAB = own_NAB.new_empty(each * processes, *own_NAB.shape[1:])
+        dist.all_gather_into_tensor(all_NAB, own_NAB)
+        for update, made_AB in zip(some, all_NAB, strict=False):
+            if isinstance(update, DTensor):
+                made_AB = distribute_tensor(
+                    made_AB, update.device_mesh, update.placements, src_data_rank=None
+                )
+            found.append(made_AB)
+    return found
+
+
 class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight).
 
@@ -43,6 +74,7 @@ class Muon(torch.optim.Optimizer):
     """
 
     found_inf: Tensor | None = None
+    together = False  # whether all processes make the same updates, or have parts of the same matrices
 
     def __init__(
         self, matrices: Sequence[Tensor], lr: float, weight_decay: float, momentum: float = 0.95
@@ -75,6 +107,10 @@ class Muon(torch.optim.Optimizer):
             rate = rate * good
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
         ahead = torch._foreach_lerp(gradients, buffers, momentum)
-        updates = orthogonalize(torch.stack(tuple(ahead))) * (-rate * 0.2 * math.sqrt(max(matrices[0].shape)))
+        if self.together:
+            updates = orthogonalize_together(ahead)
+        else:
+            updates = list(orthogonalize(torch.stack(tuple(ahead))).unbind())
+        torch._foreach_mul_(updates, -rate * 0.2 * math.sqrt(max(matrices[0].shape)))
         torch._foreach_mul_(matrices, 1 - rate * decay)
-        torch._foreach_add_(matrices, list(updates.unbind()))
+        torch._foreach_add_(matrices, updates)

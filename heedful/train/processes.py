@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,11 +37,30 @@ class World:
     size: int = 1
     launcher: int = field(default_factory=os.getppid)  # the process that started this one
     pulse: Heartbeat | None = field(default=None, compare=False)
+    tensor: int = 1  # processes that compute each example together
+    group: Any = field(default=None, compare=False)  # those with other examples than this one, if not all
 
     @property
     def leads(self) -> bool:
         """The one process that prints and writes."""
         return self.rank == 0
+
+    @property
+    def share(self) -> int:
+        """Which share of a step's examples this process has."""
+        return self.rank // self.tensor
+
+    @property
+    def shares(self) -> int:
+        """How many such shares there are."""
+        return self.size // self.tensor
+
+    def in_groups(self, tensor: int) -> World:
+        """The same world, where so many processes compute each example together; all must call this."""
+        if tensor == 1 or self.size == 1:
+            return self
+        groups = [dist.new_group(list(range(first, self.size, tensor))) for first in range(tensor)]
+        return replace(self, tensor=tensor, group=groups[self.rank % tensor])
 
     @property
     def abandoned(self) -> bool:
@@ -64,14 +83,18 @@ class World:
         return self.leads or (self.pulse is not None and self.pulse.speaks)
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all processes."""
-        if self.size > 1:
-            dist.all_reduce(value)
+        """The sum over all shares of a step's examples."""
+        if self.shares > 1:
+            dist.all_reduce(value, group=self.group)
         return value
 
     def any(self, here: bool, device: torch.device) -> bool:
         """Whether it is so in any process."""
-        return here if self.size == 1 else bool(self.sum(torch.tensor(int(here), device=device)))
+        if self.size == 1:
+            return here
+        found = torch.tensor(int(here), device=device)
+        dist.all_reduce(found)
+        return bool(found)
 
     def from_leader(self, numbers: list[float], device: torch.device) -> list[float]:
         """The leading process's numbers, in every process; as many everywhere."""

@@ -132,7 +132,9 @@ class TrainSettings:
     average_checkpoints: Annotated[int, Range(0, 1000), "average so many checkpoints at the end"] = 0
     activation_checkpointing: Annotated[bool, "recompute activations to save memory"] = False
     compile: Annotated[bool, "use torch.compile"] = False
-    parallel: Annotated[str, "under torchrun: auto, ddp, fsdp or hsdp; auto chooses by memory"] = "auto"
+    parallel: Annotated[str, "under torchrun: auto (by memory), ddp, fsdp or hsdp, as in fsdp,tensor=2"] = (
+        "auto"
+    )
     precision: Annotated[Literal["fp32", "bf16", "fp16"], "matrix products"] = "fp32"
     seed: Annotated[int, Range(0, 2**63 - 1), "weights and order of examples"] = 0
 

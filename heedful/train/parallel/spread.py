@@ -12,17 +12,26 @@ from torch.distributed.device_mesh import init_device_mesh
 from ..loss import Loss
 from .replicate import replicate
 from .shard import shard
+from .tensor import split
 from .way import ProcessGrid
 from .wrapped import loss_within
 
 LossOf = Callable[[nn.Module, Any], Loss]
+AXES = ("replicas", "shards", "tensor")
 
 
 def spread(
     model: nn.Module, loss_of: LossOf, grid: ProcessGrid, device: torch.device
 ) -> tuple[nn.Module, LossOf]:
     """The model as the loop sees it, and its loss. Every process must call this."""
-    if grid.shards == 1:
+    if grid.shards == grid.tensor == 1:
         return replicate(model), loss_within(loss_of)
-    mesh = init_device_mesh(device.type, (grid.replicas, grid.shards), mesh_dim_names=("replicas", "shards"))
-    return shard(model, mesh if grid.replicas > 1 else mesh["shards"]), loss_within(loss_of)
+    mesh = init_device_mesh(device.type, (grid.replicas, grid.shards, grid.tensor), mesh_dim_names=AXES)
+    if grid.tensor > 1:
+        split(model, mesh["tensor"])
+    if grid.replicas * grid.shards == 1:
+        return model, loss_of
+    # Copies of matrices in parts are shards of one process each: DistributedDataParallel takes no parts.
+    return shard(model, mesh["shards"] if grid.replicas == 1 else mesh["replicas", "shards"]), loss_within(
+        loss_of
+    )
