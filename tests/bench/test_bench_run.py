@@ -41,7 +41,7 @@ def run(tmp_path_factory):
         (folder / f"{missing}.py").write_text(f"raise ImportError('{missing} is not installed here')")
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     environment.pop("HEEDFUL_DEBUG", None)
-    args = ["--small", "--work", "decode", "--peer", "odd=peer.py", "--only", "odd", "--rounds", "3"]
+    args = ["--small", "--work", "decode-gpt2", "--peer", "odd=peer.py", "--only", "odd", "--rounds", "3"]
     done = subprocess.run(
         [sys.executable, "-m", "heedful.bench", *args, "--output", "out.jsonl", "--device", "cpu"],
         cwd=folder,

@@ -301,7 +301,7 @@ def test_a_model_that_might_ask_the_host_reads_as_ever(what):
 def test_a_model_is_given_lanes_that_read_its_sources():
     model = shaken(tiny_transformer())
     source = torch.tensor([[3, 4, 5]], device=DEVICE)
-    fast = FastModel(model, runners_for(model))
+    fast = FastModel(model, lambda: runners_for(model))
     step = fast.step(source, room=9)
     assert isinstance(step, graph.GraphStep) and step.fresh
     assert not isinstance(fast.step(source, watched=True), graph.GraphStep)
