@@ -61,7 +61,7 @@ def test_every_drawing_has_a_title_and_the_colors_of_both_themes(file):
 
 def test_drawings_are_not_committed_as_pixels():
     """A PNG has one background: only screenshots, and pictures that consist of pixels, are PNG files."""
-    pixels = {"codes.png", "painted-fashion.png", "shapes.png"}
+    pixels = {"painted-fashion.png", "shapes.png"}
     for file in (ROOT / "docs").rglob("*.png"):
         assert file.name in pixels or file.stem.startswith("studio-")
         assert struct.unpack(">II", file.read_bytes()[16:24])[0] <= 3000

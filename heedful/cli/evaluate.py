@@ -458,7 +458,7 @@ def signatures(measured: Measured) -> list[str]:
 
 def notes_on(name: str, form: str, measured: Measured) -> Iterator[str]:
     if name == "loss":
-        yield f"nats per {measured.per}"
+        yield f"{measured.loss_in} per {measured.per}"
     for other, scores in measured.beside.items():
         if name in scores:
             score = scores[name]

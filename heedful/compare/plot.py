@@ -50,13 +50,13 @@ def plot(rows: Sequence[VariantRow], what: str) -> str:
 
 
 def finding(rows: Sequence[VariantRow]) -> str:
-    """Which variant is best, and how many others are worse beyond doubt."""
+    """Which variant is best, and how many others are worse by more than chance."""
     name = SHOWN[rows[0].metric][0]
     best = next((row.name for row in rows if row.verdict == "best"), None)
     if best is None:
         return name
     worse = sum(bool(row.to_best and row.to_best.distinguishable) for row in rows)
-    return f"{best} has the best {name}; {worse} of {len(rows) - 1} others are worse for sure"
+    return f"{best} has the best {name}; {worse} of {len(rows) - 1} others are worse"
 
 
 def reach(row: VariantRow) -> list[float]:

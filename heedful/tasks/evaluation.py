@@ -108,6 +108,7 @@ class Measured:
     unit: str  # what an example is, in the plural
     metrics: dict[str, float]
     per: str = "token"  # what the loss is a mean over
+    loss_in: str = "nats"  # its unit
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)  # of some metrics, at 95 %
     baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
     signature: dict[str, str] = field(default_factory=dict)  # what figures may be compared with these

@@ -7,7 +7,8 @@ A fenced block of a page says by its word what happens to the commands in it:
 ```          lines that call heedful are not run; their options and settings must exist
 ```python    what it imports from heedful must exist; it is run if it is whole and loads stored runs only,
              and compared if it has ">>>"
-```{...}     a directive of the site: its build runs the cells, and checks the rest
+```{...}     a directive of the site: its build runs the cells, and checks the rest; tests/test_extending.py
+             runs a {code-block} in a copy of the repository
 
 Figures may differ from machine to machine, so only their form is compared; "..." stands for lines left out.
 """
