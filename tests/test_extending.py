@@ -1,4 +1,4 @@
-"""What the pages about extending heedful add works: in a copy of the repository, files, commands and tests."""
+"""What the pages about extending heedful add works in a copy of the repository: files, commands, tests."""
 
 import os
 import re
