@@ -82,9 +82,9 @@ def start(what: str, run: Path, mode: str, seconds: float) -> subprocess.Popen[s
     return subprocess.Popen(command, env={**clean, **MODES[mode]}, stdout=subprocess.PIPE, text=True)
 
 
-def measure(whats: tuple[str, ...], run: Path, mode: str, seconds: float) -> dict[str, float]:
+def measure(programs: tuple[str, ...], run: Path, mode: str, seconds: float) -> dict[str, float]:
     """Median milliseconds of each program, run at the same time."""
-    children = {what: start(what, run, mode, seconds) for what in whats}
+    children = {what: start(what, run, mode, seconds) for what in programs}
     found = {what: json.loads(child.communicate()[0].splitlines()[-1]) for what, child in children.items()}
     return {what: 1000 * statistics.median(times) for what, times in found.items()}
 

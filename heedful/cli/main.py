@@ -79,7 +79,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return CLOSED_PIPE
     except KeyboardInterrupt:
         return complain("interrupted", INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 (the last line of defence: no traceback reaches the user)
+    except Exception as error:  # noqa: BLE001 (the last line of defense: no traceback reaches the user)
         if os.environ.get("HEEDFUL_DEBUG") == "1":
             traceback.print_exc()
         return complain(*verdict(error))

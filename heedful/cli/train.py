@@ -4,7 +4,7 @@ Writes a run folder: the recipe, the model, its tokenizer, what was measured, an
 run goes on exactly where it was, whatever stopped it. Ctrl-C saves and stops; --resume goes on. On several
 GPUs or machines, the same command under torchrun: torchrun --nproc-per-node 4 -m -- heedful train ...
 
-Where a file is asked for, hf:NAME[:CONFIG][@SPLIT][#COLUMN] is a Hugging Face data set, if the package
+In place of a file, hf:NAME[:CONFIG][@SPLIT][#COLUMN] is a Hugging Face data set, if the package
 datasets is installed: --text hf:wikitext:wikitext-2-raw-v1@train#text, --data hf:imdb@train.
 
 Examples: heedful train translate --corpus phrasebook --size tiny --minutes 3;
@@ -156,7 +156,7 @@ def train(given: TrainOptions) -> int:
 
 
 def where(given: TrainOptions, recipe: Recipe, world: World, device: torch.device) -> Path:
-    """The run's folder: the one asked for, the one that this job has begun, or the first free name; the
+    """The run's folder: the one that is given, the one that this job has begun, or the first free name; the
     leading process finds it."""
     from ..runs.belonging import belongs
     from .shared.training import free_number, numbered
@@ -294,7 +294,7 @@ def named_settings(given: TrainOptions) -> dict[str, Any]:
 
 
 def in_stages(given: TrainOptions) -> bool:
-    """Whether more than one run is asked for: text-to-image without a stage."""
+    """Whether more than one run is requested: text-to-image without a stage."""
     if given.resume:
         return (Path(given.resume) / STAGES).is_file()
     return given.task == STAGED

@@ -1,4 +1,4 @@
-"""Beam search: keep the W likeliest prefixes, extend each by every token, keep the W likeliest again.
+"""Beam search: keep the W most likely prefixes, extend each by every token, keep the W most likely again.
 
 A finished hypothesis Y of the source X scores
 

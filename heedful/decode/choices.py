@@ -20,7 +20,7 @@ from .scores import apply, argmax, check_choice, in_parts, log_probability, prec
 if TYPE_CHECKING:
     from .slots import Row
 
-Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities
+Top = tuple[tuple[int, float], ...]  # the most likely tokens with their log-probabilities
 
 
 def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[Exception | None]]:
@@ -92,7 +92,7 @@ def fault_of(best: float) -> Exception | None:
 
 
 def alternatives(rows: Sequence[Row], scores_BV: Tensor, tokens: Sequence[int]) -> list[tuple[float, Top]]:
-    """The log-probability of each row's token, and the likeliest tokens that the row wants to know."""
+    """The log-probability of each row's token, and the most likely tokens that the row wants to know."""
     scores_BV = precise(scores_BV)
     own = log_probability(scores_BV, torch.tensor(tokens, device=scores_BV.device)).tolist()
     tops: list[Top] = [()] * len(rows)

@@ -81,12 +81,12 @@ def make_filters(how: DecodingOptions, tokens: Mapping[str, Any], eos: Ends) -> 
     return made
 
 
-# Temperature, and how many of the likeliest: these look at the scores only.
+# Temperature, and how many of the most likely: these look at the scores only.
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """softmax(z / tau): below 1 more of the likeliest, above 1 more of the rest."""
+    """softmax(z / tau): below 1 more of the most likely, above 1 more of the rest."""
 
     tau: float
 
@@ -98,14 +98,14 @@ def temperature(tau: float) -> Filter:
     """Divide the scores by tau."""
     if not 0 < tau < math.inf:
         raise BadInput(
-            f"temperature {tau:g} is not a positive number: to always take the likeliest token, use greedy"
+            f"temperature {tau:g} is not a positive number: to always take the most likely token, use greedy"
         )
     return Temperature(tau)
 
 
 @dataclass(frozen=True)
 class TopK:
-    """Only the k likeliest; of equals at the border, those with the lower number, so that k are k."""
+    """Only the k most likely; of equals at the border, those with the lower number, so that k are k."""
 
     k: int
 
@@ -122,7 +122,7 @@ def largest_only(scores_BV: Tensor, border_B1: Tensor, counts: Tensor | int) -> 
 
 
 def top_k(k: int) -> Filter:
-    """Only the k likeliest."""
+    """Only the k most likely."""
     if k < 1:
         raise BadInput(f"top-k {k} leaves nothing to choose from: k must be at least 1")
     return TopK(k)
@@ -130,7 +130,7 @@ def top_k(k: int) -> Filter:
 
 @dataclass(frozen=True)
 class TopP:
-    """The smallest set of likeliest tokens that holds a share p of the probability (nucleus; Holtzman 2020).
+    """The smallest set of most likely tokens with at least probability p (nucleus; Holtzman 2020).
 
     Of equals at the border, those with the lower number; always at least one token.
     """
@@ -166,7 +166,7 @@ class TopP:
 
 
 def top_p(p: float) -> Filter:
-    """Only the likeliest tokens that together hold a share p of the probability."""
+    """Only the most likely tokens that together hold a share p of the probability."""
     if not 0 <= p <= 1:
         raise BadInput(f"top-p {p:g} is not a share: it must lie between 0 and 1")
     return TopP(p)
@@ -174,7 +174,7 @@ def top_p(p: float) -> Filter:
 
 @dataclass(frozen=True)
 class MinP:
-    """Only tokens at least m times as likely as the likeliest."""
+    """Only tokens at least m times as likely as the most likely."""
 
     m: float
 
@@ -184,7 +184,7 @@ class MinP:
 
 
 def min_p(m: float) -> Filter:
-    """Only tokens at least m times as likely as the likeliest."""
+    """Only tokens at least m times as likely as the most likely."""
     if not 0 <= m <= 1:
         raise BadInput(f"min-p {m:g} is not a share: it must lie between 0 and 1")
     return MinP(m)

@@ -1,4 +1,4 @@
-"""Greedy: take the likeliest token, every time, until the end of the sentence."""
+"""Greedy: take the most likely token, every time, until the end of the sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def greedy(
     eos: Ends = None,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """The likeliest next token after each prompt, again and again, at most `longest` of them."""
+    """The most likely next token after each prompt, again and again, at most `longest` of them."""
     chunks = stream_chunks(
         step, prompts_BT, lengths_B, choose=greedy_choice, longest=longest, eos=eos, filters=filters
     )

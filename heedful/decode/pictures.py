@@ -60,7 +60,7 @@ def draw_codes(
 ) -> Tensor:
     """Codes [B, rows, columns] of a picture for each caption.
 
-    heat: the temperature; k: only the k likeliest, or 0 for all.
+    heat: the temperature; k: only the k most likely, or 0 for all.
     """
     c = model.config
     filters: list[Filter] = [temperature(heat)] if heat != 1 else []

@@ -96,7 +96,7 @@ def log_probability(scores_RV: Tensor, tokens_R: Tensor) -> Tensor:
 
 
 def argmax(scores_RV: Tensor) -> Tensor:
-    """Each row's likeliest token, the first of equals."""
+    """Each row's most likely token, the first of equals."""
     if not stretches_pay(scores_RV, 1):
         return scores_RV.argmax(-1)
     stretches_RNL, rest_RX = in_stretches(scores_RV)

@@ -35,8 +35,8 @@ class Row:
     ends: frozenset[int] = frozenset()
     source: list[int] | None = None  # what an encoder reads
     filters: Sequence[Filter] = ()
-    seed: int | None = None  # of sampling; None: the likeliest token
-    top: int = 0  # likeliest tokens to report with each token
+    seed: int | None = None  # of sampling; None: the most likely token
+    top: int = 0  # most likely tokens to report with each token
     written: int = field(default=0, init=False)
     newest: int = field(default=-1, init=False)  # the last token written, which is fed next
     text: Tensor | None = field(default=None, init=False)  # the prompt and room for the rest, for filters
@@ -63,7 +63,7 @@ class News(NamedTuple):
     row: Row
     token: int = -1
     log_probability: float = 0.0
-    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens with their log-probabilities
+    top: tuple[tuple[int, float], ...] = ()  # the most likely tokens with their log-probabilities
     ended: bool = False  # this is an end of sentence
     last: bool = True  # nothing follows
     fault: str = ""

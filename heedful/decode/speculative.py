@@ -4,7 +4,7 @@ A guess x drawn from the draft's distribution q is accepted with probability min
 target's; at the first refusal the token is drawn from what q left of p, max(0, p - q) normalized; if all are
 accepted there is one more from p for free (Leviathan et al. 2023; Chen et al. 2023a). What comes out has the
 target's distribution exactly, whatever the draft. Greedy is the case where all probability lies on the
-likeliest token.
+most likely token.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def speculate(
     """After each round, the new tokens of every row that still writes: from one to `ahead` + 1 of them.
 
     Both steps must be fresh, and know the same vocabulary. stop: says of each token whether its row is over.
-    top: how many of the likeliest tokens to report with each.
+    top: how many of the most likely tokens to report with each.
     """
     if ahead < 1:
         raise BadInput(f"to guess {ahead} tokens ahead is no speculation: ahead must be at least 1")

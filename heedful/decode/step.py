@@ -56,7 +56,7 @@ class Step(ABC):
         return at_last(self(tokens_BT, lengths_B), lengths_B)
 
     def greedy_tokens(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Feed these tokens, and `count` times take the likeliest next token.
+        """Feed these tokens, and `count` times take the most likely next token.
 
         They come back with their log-probabilities and their scores, [count, B] each. None if this step has
         no quicker way than `last`.

@@ -24,8 +24,8 @@ from .step import Step
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
 Stop = Callable[[int, int], bool]  # of a row and its new token: whether nothing follows
-Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores; then the likeliest tokens
-Alternatives = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, best first
+Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores; then the most likely tokens
+Alternatives = tuple[tuple[int, float], ...]  # the most likely tokens and their log-probabilities, in order
 
 
 def stream(
@@ -67,7 +67,7 @@ def stream_chunks(
     then costs nothing any more. The step must be fresh: the prompts are fed to it here. A chunk has as many
     tokens as the step writes at once (`step.chunk`), and the first few chunks fewer if somebody waits for
     them (`soon`). What a row wrote after its end is thrown away. stop: says of each token whether its row is
-    over. top: how many of the likeliest tokens to report with each.
+    over. top: how many of the most likely tokens to report with each.
     """
     lengths_B, limits, last = checked(prompts_BT, lengths_B, longest, eos)
     ends, rows, done = frozenset(last), list(range(len(prompts_BT))), 0  # rows still written, tokens in each
@@ -154,7 +154,7 @@ class TokenWriter:
 
 
 def greedy_choice(scores_BV: Tensor, rows_B: Tensor) -> Tensor:
-    """The choice that makes a stream greedy: the likeliest token."""
+    """The choice that makes a stream greedy: the most likely token."""
     return argmax(scores_BV)
 
 
@@ -267,7 +267,7 @@ class Chunk:
     top: list[list[Alternatives]] = field(default_factory=list)  # of each row and token, if they are wanted
 
     def with_top(self, tokens_NRK: Tensor, log_p_NRK: Tensor) -> Chunk:
-        """The same with the likeliest tokens at each place."""
+        """The same with the most likely tokens at each place."""
         pairs = [
             [alternatives(*both) for both in zip(names, log_p, strict=True)]
             for names, log_p in zip(

@@ -85,7 +85,7 @@ class GraphRunner:
         return scores_RV
 
     def take_likeliest(self) -> None:
-        """Put the likeliest next tokens in the place of the tokens."""
+        """Put the most likely next tokens in the place of the tokens."""
         scores_RV = self.gpu(self.tokens_R, self.buffers)
         take_likeliest(scores_RV, self.tokens_R, self.buffers.lengths_R, self.spare, self.chosen)
 
@@ -266,7 +266,7 @@ class GraphStep(Step):
         self.feed(runner, tokens_B)
         runner.chosen.counts_R.zero_()
         for _ in range(count):
-            runner.run("likeliest", runner.take_likeliest)
+            runner.run("most likely", runner.take_likeliest)
         self.used += count
         chosen = runner.chosen
         tokens_NB, log_p_NB, best_NB = (

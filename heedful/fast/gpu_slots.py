@@ -58,7 +58,7 @@ class Sent:
     rows: Sequence[Row]
     places: Sequence[int]
     chosen: HostCopy
-    top: HostCopy | None  # the likeliest tokens of some rows
+    top: HostCopy | None  # the most likely tokens of some rows
     top_rows: Sequence[Row]
     wrong: Mapping[Row, Exception]  # rows whose filters have failed
 
@@ -237,7 +237,7 @@ class GPUSlots(Slots):
     ) -> None:
         """Give rows whose prompts were read a place, and choose their first tokens.
 
-        chosen: the likeliest ones, if they are known.
+        chosen: the most likely ones, if they are known.
         """
         lane = self.lane_for(some)
         lengths, sizes = [len(row.prompt) for row in some], [len(row.source or ()) for row in some]
@@ -344,7 +344,7 @@ class GPUSlots(Slots):
         at: Sequence[int],
         wrong: Mapping[Row, Exception],
     ) -> None:
-        """Let what was chosen come to the host. top: rows whose likeliest tokens come too, `at` these."""
+        """Let what was chosen come to the host. top: rows whose most likely tokens come too, `at` these."""
         assert self.lane is not None
         likeliest = None
         if top:
@@ -405,7 +405,7 @@ def shape_for(rows: int, longest: int, source: int) -> Shape:
 
 
 def likeliest_of(top: HostCopy, rows: Sequence[Row]) -> dict[Row, tuple[tuple[int, float], ...]]:
-    """The likeliest tokens that each row wants to know, with their log-probabilities."""
+    """The most likely tokens that each row wants to know, with their log-probabilities."""
     tokens, values = (column.tolist() for column in top.wait())
     return {
         row: tuple((int(token), value) for token, value in zip(*pair, strict=True))[: row.top]

@@ -2,7 +2,7 @@
 
 Each row has a place and its own length. A step writes one token in every row of the first few places; what
 it costs depends on how many, so rows stand as far in front as they can, and there is a graph for each of a
-few sizes. Tokens are chosen on the device: the likeliest, or one drawn after temperature, top-k and the like.
+few sizes. Tokens are chosen on the device: the most likely, or one drawn after temperature, top-k and others.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ReadPrompts:
     rows: Sequence[Row]
     runner: GraphRunner
     scores_NV: Tensor
-    chosen_3N: Tensor  # the likeliest first tokens, their log-probabilities and scores
+    chosen_3N: Tensor  # the most likely first tokens, their log-probabilities and scores
     done: torch.cuda.Event | None
 
     @property
@@ -106,7 +106,7 @@ class PromptReader:
             buffers.source_lengths_B[:N] = given_NX[:, -1]
 
     def scores(self, runner: GraphRunner, T: int) -> tuple[Tensor, Tensor]:
-        """Scores after the prompts, and the likeliest tokens."""
+        """Scores after the prompts, and the most likely tokens."""
         assert self.runners.prefill is not None
         scores_RV = self.runners.prefill(runner, T)
         chosen_3R = torch.zeros(3, runner.rows, dtype=torch.float64, device=scores_RV.device)

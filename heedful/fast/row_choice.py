@@ -23,7 +23,7 @@ from ..decode.streaming import to_device
 
 LAST = (Temperature, TopK, TopP, MinP)  # filters that look at the scores alone, in the order of the options
 TAU, K, P, M, DRAWN, HEIGHT = range(6)  # how a row chooses: the numbers of these filters, and its dice
-NEUTRAL = (1.0, 0.0, 1.0, 0.0, 0.0, 0.0)  # of a row that takes the likeliest token
+NEUTRAL = (1.0, 0.0, 1.0, 0.0, 0.0, 0.0)  # of a row that takes the most likely token
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class TokenChooser:
     how: list[float] = field(init=False)  # the numbers of the last few, and whether tokens are drawn
     kinds: frozenset[str] = field(init=False)  # which of these differ from those of other rows
     rolls: Iterator[float] | None = field(init=False)
-    plain: bool = field(init=False)  # the likeliest token is taken, whatever came before
+    plain: bool = field(init=False)  # the most likely token is taken, whatever came before
 
     def __post_init__(self) -> None:
         self.first, last = split(self.row.filters)

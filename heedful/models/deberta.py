@@ -73,7 +73,7 @@ class DebertaConfig(Config):
     buckets: Annotated[
         int | None, SIZE, "distance buckets in each direction; None: every distance has a row"
     ] = 256
-    max_distance: Annotated[int | None, SIZE, "greatest distance that is told apart; None: context"] = None
+    max_distance: Annotated[int | None, SIZE, "greatest distance with its own vector; None: context"] = None
     norm_distances: Annotated[bool, "a norm of the table of distances"] = True
     convolution: Annotated[
         int | None, SIZE, "tokens that the first layer's convolution sees; None: it has none"
@@ -110,7 +110,7 @@ class DebertaConfig(Config):
 
     @property
     def reach(self) -> int:
-        """The farthest distance that is told from those before it."""
+        """The farthest distance with a vector of its own."""
         return self.max_distance or self.context
 
     @property

@@ -2,7 +2,7 @@
 
 The picture is cut into cells as a Vision Transformer cuts it into patches, and the encoder gives every cell
 scores for K codes. In training a cell is a mixture of codes, drawn with Gumbel noise, so that gradients pass;
-it gets sharper as the temperature falls. After training a cell is its likeliest code. What is maximized is
+it gets sharper as the temperature falls. After training a cell is its most likely code. What is maximized is
 
     E_{z ~ q(z|x)} [ log p(x | z) ] - beta KL( q(z|x) || uniform )
 """
@@ -143,7 +143,7 @@ class DVAE(nn.Module):
         return self.likelihood(pixels_BCHW, mixture_BKhw), divergence(scores_BKhw).flatten(1).sum(1)
 
     def encode(self, pixels_BCHW: Tensor) -> Tensor:
-        """The likeliest code of each cell [B, h, w]: no noise."""
+        """The most likely code of each cell [B, h, w]: no noise."""
         return self.scores(pixels_BCHW).argmax(1)
 
     def decode(self, codes_Bhw: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Syntax: an encoder with heads for each word's tag, its head, and its relation to the head.
 
-The heads are biaffine (Dozat and Manning 2017): a word as a dependant and a word as a head are two small
+The heads are biaffine (Dozat and Manning 2017): a word as a dependent and a word as a head are two small
 vectors, and a matrix between them scores the arc. A word without a head depends on the first token, the root.
 """
 
@@ -114,16 +114,16 @@ def build_heads(c: SyntaxConfig) -> dict[str, nn.Module]:
 
 
 class Roles(nn.Module):
-    """A word in its two roles: small vectors of it as a dependant and as a head."""
+    """A word in its two roles: small vectors of it as a dependent and as a head."""
 
     def __init__(self, width: int, small: int, dropout: float) -> None:
         super().__init__()
-        self.dependant, self.head = nn.Linear(width, small), nn.Linear(width, small)
+        self.dependent, self.head = nn.Linear(width, small), nn.Linear(width, small)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, dependants: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
-        as_dependant, as_head = self.dependant(dependants), self.head(heads)
-        return self.dropout(F.leaky_relu(as_dependant, 0.1)), self.dropout(F.leaky_relu(as_head, 0.1))
+    def forward(self, dependents: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
+        as_dependent, as_head = self.dependent(dependents), self.head(heads)
+        return self.dropout(F.leaky_relu(as_dependent, 0.1)), self.dropout(F.leaky_relu(as_head, 0.1))
 
 
 class Arcs(nn.Module):
@@ -140,8 +140,8 @@ class Arcs(nn.Module):
         nn.init.zeros_(self.between.bias)
 
     def forward(self, nodes_BND: Tensor, inputs: nn.Module) -> Tensor:
-        dependants_BNK, heads_BNK = self.roles(nodes_BND, nodes_BND)
-        return self.between(dependants_BNK) @ heads_BNK.mT
+        dependents_BNK, heads_BNK = self.roles(nodes_BND, nodes_BND)
+        return self.between(dependents_BNK) @ heads_BNK.mT
 
 
 class Relations(nn.Module):
@@ -158,13 +158,13 @@ class Relations(nn.Module):
 
     def forward(self, nodes_BND: Tensor, inputs: nn.Module) -> Tensor:
         """Scores [B, N, N, L] of every pair: for sentences, not for texts."""
-        dependants_BNK, heads_BMJ = map(with_one, self.roles(nodes_BND, nodes_BND))
-        return torch.einsum("bnk,lkj,bmj->bnml", dependants_BNK, self.between_LKJ, heads_BMJ)
+        dependents_BNK, heads_BMJ = map(with_one, self.roles(nodes_BND, nodes_BND))
+        return torch.einsum("bnk,lkj,bmj->bnml", dependents_BNK, self.between_LKJ, heads_BMJ)
 
-    def of(self, dependants_ND: Tensor, heads_ND: Tensor) -> Tensor:
+    def of(self, dependents_ND: Tensor, heads_ND: Tensor) -> Tensor:
         """Scores [N, L] of pairs."""
-        dependants_NK, heads_NJ = map(with_one, self.roles(dependants_ND, heads_ND))
-        return torch.einsum("nk,lkj,nj->nl", dependants_NK, self.between_LKJ, heads_NJ)
+        dependents_NK, heads_NJ = map(with_one, self.roles(dependents_ND, heads_ND))
+        return torch.einsum("nk,lkj,nj->nl", dependents_NK, self.between_LKJ, heads_NJ)
 
 
 def with_one(x: Tensor) -> Tensor:

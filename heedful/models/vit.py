@@ -258,7 +258,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfi
 def write_config(c: ViTConfig) -> dict[str, Any]:
     kind = "deit" if c.distilled else "vit"
     labeled = [
-        name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELLED & set(c.prediction_heads)
+        name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELED & set(c.prediction_heads)
     ]
     return {
         "model_type": kind,
@@ -279,7 +279,7 @@ def write_config(c: ViTConfig) -> dict[str, Any]:
     }
 
 
-LABELLED = {"classify", "classify_both"}
+LABELED = {"classify", "classify_both"}
 
 
 def names(c: ViTConfig) -> Table:
@@ -327,5 +327,5 @@ def names(c: ViTConfig) -> Table:
             *weight_and_bias("distillation_classifier", "heads.classify.taught"),
         ],
         prefix=prefix,
-        bare=not LABELLED & set(c.prediction_heads),
+        bare=not LABELED & set(c.prediction_heads),
     )

@@ -29,7 +29,7 @@ from .stages import is_done, is_staged
 from .trainer import recipe_in
 
 AT_ONCE = 256  # pictures drawn together
-TOP_K = 8  # of the codes of a cell, the likeliest: what is rarer is mostly a blot
+TOP_K = 8  # of the codes of a cell, the most likely: what is rarer is mostly a blot
 
 
 @dataclass(frozen=True)

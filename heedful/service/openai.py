@@ -41,7 +41,7 @@ class Sampling:
     temperature: Annotated[
         float | None, Range(0, 2), "0 is greedy; left out: the folder's generation settings, or else 1"
     ] = None
-    top_p: Annotated[float | None, Range(0, 1), "share of the likeliest tokens to draw from"] = None
+    top_p: Annotated[float | None, Range(0, 1), "share of the most likely tokens to draw from"] = None
     n: Annotated[int | None, Range(1, 10**9), Most("answers"), "answers to each prompt"] = None
     stop: Annotated[
         Stop | Annotated[list[Stop], Most("stops")] | None, "texts before which an answer ends"
@@ -83,12 +83,12 @@ class CompletionRequest(Sampling):
         "a text, several, or their tokens; left out: the beginning of a text",
     ] = None
     echo: Annotated[bool | None, "begin the answer with the prompt"] = None
-    logprobs: Annotated[int | None, Range(0, 20), "likeliest tokens to report with each"] = None
+    logprobs: Annotated[int | None, Range(0, 20), "most likely tokens to report with each"] = None
     best_of: Annotated[
         int | None,
         Range(1, 10**9),
         Most("answers"),
-        "answers to write, of which the n likeliest are returned",
+        "answers to write, of which the n most likely are returned",
     ] = None
 
 
@@ -128,7 +128,7 @@ class ChatRequest(Sampling):
         int | None, Range(1, 10**9), Most("tokens"), "tokens to write at most"
     ] = None
     logprobs: Annotated[bool | None, "report the log-probability of each token"] = None
-    top_logprobs: Annotated[int | None, Range(0, 20), "likeliest tokens to report with each"] = None
+    top_logprobs: Annotated[int | None, Range(0, 20), "most likely tokens to report with each"] = None
 
 
 @dataclass(frozen=True, kw_only=True)

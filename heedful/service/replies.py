@@ -101,7 +101,7 @@ def chat_choice(event: dict[str, Any], logprobs: bool, part: Literal["message", 
 
 
 def token_entry(one: dict[str, Any]) -> dict[str, Any]:
-    """A token with its log-probability and the likeliest others."""
+    """A token with its log-probability and the most likely others."""
 
     def entry(text: str, log_probability: float, raw: list[int] | None) -> dict[str, Any]:
         return {"token": text, "logprob": log_probability, "bytes": raw or list(text.encode())}

@@ -23,7 +23,7 @@ class Speller:
         self.text = TextSoFar(wording, before)
 
     def entry(self, token: int, log_p: float | None, top: Sequence[tuple[int, float]]) -> dict[str, Any]:
-        """The next token as it is sent, with the likeliest tokens in its place."""
+        """The next token as it is sent, with the most likely tokens in its place."""
         text, raw = self.spelled(token)
         others = [(self.spelled(other), value) for other, value in top]
         found = {

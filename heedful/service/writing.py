@@ -29,7 +29,7 @@ from .searches import ABILITIES, KnownSearches
 from .spelling import Speller
 
 Event = dict[str, Any]
-Scores = tuple[float | None, list[tuple[int, float]]]  # log p of a token, and the likeliest tokens
+Scores = tuple[float | None, list[tuple[int, float]]]  # log p of a token, and the most likely tokens
 KIND = ("beam", "source_lang", "target_lang")  # beside the options: what makes two searches differ
 PACE = 0.02  # seconds between two pieces of an answer that is sent as it comes: one has several tokens then
 CHUNK = 64  # tokens of a prompt that are scored between two turns
@@ -52,7 +52,7 @@ class Plan:
     requests: list[Request | None]  # n of each row, one after the other; None: there is nothing to say
     streams: bool  # pieces are sent as they come
     scored: bool  # tokens are sent with their log-probabilities
-    top: int  # likeliest tokens to send with each token
+    top: int  # most likely tokens to send with each token
     echoes: bool  # the prompt comes first
     aligns: bool
     bare: bool  # nobody asks for more than pieces: the end says nothing of the answers

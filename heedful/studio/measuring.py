@@ -175,7 +175,7 @@ def positions_of(clean: Trace, shell: str) -> list[str]:
 
 
 def answer_of(clean: Trace) -> list[int]:
-    """What is scored: the translation, or the likeliest token after a text."""
+    """What is scored: the translation, or the most likely token after a text."""
     if clean.logits is None:
         raise BadInput("this model predicts no tokens, so there is no output to bring back")
     return clean.words.answers or [int(clean.logits[-1].argmax())]
@@ -327,7 +327,7 @@ def settings_of(folder: Path) -> dict[str, str]:
 
 
 def output(traces: Traces) -> Method:
-    """A method: the tokens that a model writes, with edits, or the likeliest labels."""
+    """A method: the tokens that a model writes, with edits, or the most likely labels."""
     write = write_methods(traces)["studio_write"]
 
     def answer(model: Model, given: Given, blob: bytes) -> Work:

@@ -113,7 +113,7 @@ class AlignmentQuery:
 class FlowQuery:
     """What each layer would predict."""
 
-    top: Annotated[int, Range(1, 100), "likeliest tokens at each place"] = 5
+    top: Annotated[int, Range(1, 100), "most likely tokens at each place"] = 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ async def make_trace(studio: Studio, request: Request) -> Response:
 
 
 async def show_output(studio: Studio, request: Request) -> Response:
-    """The tokens that a model writes with edits, or its likeliest labels."""
+    """The tokens that a model writes with edits, or its most likely labels."""
     asked = await asked_for(TraceRequest, studio.service, request)
     given = {"text": asked.text, "edits": asked.edits}
     worker = await studio.worker(asked.run)

@@ -247,7 +247,7 @@ def picture_of(model: Model, kept: KeptTrace) -> dict[str, Any] | None:
 
 
 def labels_in(model: Model, seen: Trace) -> list[tuple[str, float]]:
-    """The likeliest labels with their probabilities; none of a model that does not classify."""
+    """The most likely labels with their probabilities; none of a model that does not classify."""
     labels, scores = model.loaded.labels, seen.outputs.get("classify")
     if not labels or scores is None or scores.dim() != 1:
         return []

@@ -50,7 +50,7 @@ def write_methods(traces: Traces) -> Mapping[str, Method]:
             yield event
 
     def guess(model: Model, given: Given, blob: bytes) -> Work:
-        """What fits each blank of a text, or the likeliest labels of a text or picture."""
+        """What fits each blank of a text, or the most likely labels of a text or picture."""
         text = given["text"]
         if "fill" in model.can:
             lines = [f"model.fill({quoted(text)}, top={MOST}).blanks"]
@@ -131,7 +131,7 @@ def only(streamed: Iterator[list[Token]]) -> Iterator[Token]:
 
 
 def token_event(model: Model, token: Token, piece: str) -> Event:
-    """A token, and the likeliest ones in its place."""
+    """A token, and the most likely ones in its place."""
     tokens = [token.token, *(number for number, _ in token.top)]
     name, *others = labels(model.wording.writes, tokens)
     top = [[number, text, log_p] for text, (number, log_p) in zip(others, token.top, strict=True)]
@@ -162,7 +162,7 @@ def finished(tree: BeamTree) -> list[dict[str, Any]]:
 
 
 def parting(tree: BeamTree) -> dict[str, Any] | None:
-    """The first step at which the best hypothesis does not take the likeliest token; None: it always does."""
+    """The first step at which the best hypothesis leaves the most likely token; None: there is none."""
     for node in tree.way(tree.best[0]):
         rivals = [one for one in tree.nodes if one.before == node.before and one.fate != "forbidden"]
         greedy = max(rivals, key=lambda one: one.log_probability)

@@ -96,7 +96,7 @@ def answered(model: Model, rows: list[Tokenized], batch: int) -> list[AnswerSpan
 
 @torch.no_grad()
 def answer_in_turns(model: Model, rows: list[Tokenized], batch: int) -> Turns[list[AnswerSpan]]:
-    """The same in turns: after each batch of windows, others may have theirs."""
+    """The same in turns: after each batch of windows, others may take a turn."""
     from ..tasks.span import read_in_turns
     from ..tasks.span_windows import TokenizedQuestion
 

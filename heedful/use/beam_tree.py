@@ -137,7 +137,7 @@ def options_of(model: Model, command: str, given: dict[str, Any]) -> DecodingOpt
 def tree_in_turns(
     model: Model, command: str, row: Tokenized, how: DecodingOptions, reference: str | None = None
 ) -> Turns[BeamTree]:
-    """The tree of one text, in turns: after each step of the search, others may have theirs."""
+    """The tree of one text, in turns: after each step of the search, others may take a turn."""
     file = WRITE[command]
     (request,) = file.requests(model, [row], how, [0])
     if request is None:

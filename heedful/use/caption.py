@@ -134,7 +134,7 @@ def write(
 def write_in_turns(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> Turns[list[Answer]]:
-    """The same in turns: after each step of the search, others may have theirs."""
+    """The same in turns: after each step of the search, others may take a turn."""
     from ..tasks.caption import LONGEST
 
     search = search_of(model, how, BEAM, partial(with_pictures, model))

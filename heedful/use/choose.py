@@ -67,7 +67,7 @@ def choose(
 
 
 def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], batch: int) -> list[Chosen]:
-    """The likeliest choice for each text."""
+    """The most likely choice for each text."""
     from ..tasks.choose import numbers
 
     check_batch(batch)

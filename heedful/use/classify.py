@@ -1,4 +1,4 @@
-"""Classify: the likeliest label, all labels, or the score of each text, pair of texts, or image file."""
+"""Classify: the most likely label, all labels, or the score of each text, pair of texts, or image file."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ UNNAMED = ("0", "LABEL_0")  # what a label is called that nobody has named
 
 
 def label_of(probabilities: dict[str, float]) -> Label:
-    """The likeliest label, with the probabilities of all."""
+    """The most likely label, with the probabilities of all."""
     by_share = sorted(probabilities.items(), key=lambda pair: -pair[1])
     return Label(by_share[0][0], dict(by_share))
 

@@ -26,7 +26,7 @@ SPECIAL = -1  # the "word" of a token that the tokenizer put there
 
 
 class LabeledToken(NamedTuple):
-    """A token of the text with its likeliest label."""
+    """A token of the text with its most likely label."""
 
     label: str
     probability: float

@@ -157,7 +157,7 @@ def write(
 def write_in_turns(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> Turns[list[Answer]]:
-    """The same in turns: after each step of the search, others may have theirs."""
+    """The same in turns: after each step of the search, others may take a turn."""
     search = search_for(model, how)
     return (yield from answers(model, search, requests(model, rows, how, numbers)))
 

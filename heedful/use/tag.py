@@ -88,6 +88,6 @@ def tagged_by_run(model: Model, rows: list[Tokenized], batch: int) -> list[Tagge
 
 
 def best(shares_WL: Tensor, labels: list[str]) -> list[tuple[str, float]]:
-    """The likeliest tag of each word, and how likely it is."""
+    """The most likely tag of each word, and how likely it is."""
     top = shares_WL.max(-1)
     return [(labels[i], p) for i, p in zip(top.indices.tolist(), top.values.tolist(), strict=True)]

@@ -29,12 +29,12 @@ class Writing:
     search: Search
     text: TextSoFar
     filters: Sequence[Filter] = ()  # beside those of the search
-    top: int = 0  # likeliest tokens to report with each token
+    top: int = 0  # most likely tokens to report with each token
     tag: Any = None  # whose it is, for whoever asked
     due: float = 0.0  # when its next piece is wanted
     tokens: list[int] = field(default_factory=list)  # written so far, an end included
     log_probabilities: list[float] = field(default_factory=list)  # of these
-    tops: list[Top] = field(default_factory=list)  # the likeliest tokens in their places, if wanted
+    tops: list[Top] = field(default_factory=list)  # the most likely tokens in their places, if wanted
     ended: bool = False  # the last token is an end
     window: int = 0  # how often the position table was full
     row: Row | None = None

@@ -45,7 +45,7 @@ def test_arcs_are_a_matrix_between_two_roles_and_a_term_for_heads():
     for b in range(B):
         for i in range(N):
             for j in range(N):
-                d, h = role(arcs.roles.dependant, x[b, i]), role(arcs.roles.head, x[b, j])
+                d, h = role(arcs.roles.dependent, x[b, i]), role(arcs.roles.head, x[b, j])
                 expected = h @ arcs.between.weight @ d + arcs.between.bias @ h
                 torch.testing.assert_close(found[b, i, j], expected)
 

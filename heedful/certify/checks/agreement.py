@@ -1,6 +1,6 @@
 """Agreement: how far a quantized export is from its source, as it is used.
 
-top tokens     the share of predictions whose likeliest token (or label) is the same one
+top tokens     the share of predictions whose most likely token (or label) is the same one
 loss           nats per token of the probe texts, the export's minus the source's
 divergence     nats, KL(source || export), the mean over predictions
 distance       of hidden states: root mean square of the difference, as a share of that of the source

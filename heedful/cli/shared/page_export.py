@@ -61,7 +61,7 @@ def check_task(source: Path) -> None:
 
 
 def check_size(aside: Path, large: bool) -> None:
-    """Refuse a page that small machines cannot open, unless it is asked for."""
+    """Refuse a page that small machines cannot open, unless it is requested."""
     from ...interop.html.write import MOST
 
     size = (aside / PAGE).stat().st_size

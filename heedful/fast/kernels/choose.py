@@ -1,4 +1,4 @@
-"""The likeliest word of each row and its log-probability, in one pass over the scores.
+"""The most likely word of each row and its log-probability, in one pass over the scores.
 
 First every program takes a stretch of a row's vocabulary, then one a row puts the stretches together.
 """
@@ -81,7 +81,7 @@ class ChosenTokens:
 def take_likeliest(
     scores_RV: Tensor, tokens_R: Tensor, lengths_R: Tensor, last: int, chosen: ChosenTokens
 ) -> None:
-    """Each row's likeliest token: written down, made the token to go on from, and counted (up to `last`)."""
+    """Each row's most likely token: stored, made the token to go on from, and counted (up to `last`)."""
     R, V = scores_RV.shape
     C = triton.cdiv(V, STRETCH)
     tops, totals = scores_RV.new_empty(R, C), scores_RV.new_empty(R, C)

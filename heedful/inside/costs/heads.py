@@ -124,7 +124,7 @@ def relations(tally: Tally, head: Relations, inputs: Any, T: int) -> Part:
 
 
 def roles(tally: Tally, head: Any, T: int) -> list[Part]:
-    return [tally.linear(name, getattr(head.roles, name), tally.batch * T) for name in ("dependant", "head")]
+    return [tally.linear(name, getattr(head.roles, name), tally.batch * T) for name in ("dependent", "head")]
 
 
 RULES: dict[type, Callable[..., Part]] = {

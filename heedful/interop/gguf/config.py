@@ -59,7 +59,7 @@ class Metadata:
         return self.values.get(f"{self.architecture}.{name}", default)
 
     def refuse_others(self) -> None:
-        """A setting that nobody asked for may change what the model computes, unless it is nought."""
+        """A setting that is not implemented may change the output, unless it is zero, false or empty."""
         for key, value in self.values.items():
             name = key.removeprefix(f"{self.architecture}.")
             known = name == key or name in self.asked or name in HARMLESS

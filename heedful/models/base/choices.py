@@ -44,7 +44,7 @@ class OpenConfig(Config):
     relation_scope: RelationScope = "edge"
     sinusoid_layout: SinusoidLayout = "interleaved"
     sinusoid_precision: SinusoidPrecision = "float32"
-    position_width: Annotated[int, SIZE, "concatenated positions: how much of the width is theirs"] = derived(
+    position_width: Annotated[int, SIZE, "concatenated positions: their width"] = derived(
         "width / 4", lambda made: max(2, getattr(made, "width", 512) // 8 * 2)
     )
     score: Annotated[str, choices("attention.py", "SCORES"), "score function of attention"] = "scaled"

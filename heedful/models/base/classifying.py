@@ -83,7 +83,7 @@ def moved(shift_D: Tensor, weight_LD: Tensor, bias_L: Tensor) -> Tensor:
     if (weight @ more_D - bias).norm() > OFF * bias.norm():
         raise BadInput(
             f"the head's bias cannot be put elsewhere "
-            f"(its {len(bias)} labels are not told apart by as many directions), "
+            f"(its {len(bias)} labels are not separated by as many directions), "
             f"and Hugging Face's has none: heedful.load reads the run's own folder"
         )
     return (shift_D.double() + more_D).to(shift_D.dtype)

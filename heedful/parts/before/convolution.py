@@ -168,7 +168,7 @@ class ConvolutionEncoder(nn.Module):
     """Blocks between an embedding and what a decoder attends to: z to find, (z + e) sqrt(1/2) to take home.
 
     The gradient of z is divided by twice the number of decoder layers that attend to it, since all of them
-    send theirs.
+    send gradients.
     """
 
     def __init__(

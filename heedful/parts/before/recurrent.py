@@ -50,7 +50,7 @@ def elman(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor) -> Tensor:
 def gru(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor, b_h: Tensor) -> Tensor:
     """(1 - z) n + z h, as torch has it: z = 1 keeps the old state, and r is applied after the product with U.
 
-    Cho et al. 2014 mean 1 - z by z, and write tanh(x W + (r h) U); `CandidateGRU` below is theirs.
+    Cho et al. 2014 mean 1 - z by z, and write tanh(x W + (r h) U); `CandidateGRU` below is their GRU.
 
     Args:
         x: Input [B, I].
