@@ -97,7 +97,7 @@ LONGEST = 1 << 24  # tokens of a row
 
 
 def subject_of(given: PlanOptions) -> Subject:
-    """The model that was asked for."""
+    """The model that was requested."""
     from ..models import FAMILIES, preset_families
     from ..planner.subject import Subject, default_config, with_settings
     from .info import describe

@@ -48,12 +48,12 @@ class Record:
 
     Attributes:
         weights: Attention weights [B, H, T, S] of each call.
-        scores: Scaled scores before bias and mask, if they were asked for.
-        bias: What the position scheme added, if it was asked for.
-        allowed: Which keys each query may see, if it was asked for.
-        q: Queries, if they were asked for.
-        k: Keys, if they were asked for.
-        v: Values, if they were asked for.
+        scores: Scaled scores before bias and mask, if they were requested.
+        bias: What the position scheme added, if it was requested.
+        allowed: Which keys each query may see, if it was requested.
+        q: Queries, if they were requested.
+        k: Keys, if they were requested.
+        v: Values, if they were requested.
         k_pos: Positions of the keys, where they are not in order.
 
     Example:
