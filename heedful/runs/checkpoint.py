@@ -20,7 +20,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -310,11 +310,9 @@ class Saved:
 
     @classmethod
     def open(cls, path: Path) -> Saved:
-        manifest = unsealed(inside(path, MANIFEST))
-        entries = manifest["files"]
-        if why := file_fault(inside(path, STATE), entries[STATE], remembered_hash):
-            raise BadInput(f"{path} is damaged ({STATE}: {why})")
-        return cls(path, entries, read_json(path / STATE, limit=entries[STATE]["bytes"]))
+        found = cls(path, unsealed(inside(path, MANIFEST))["files"], {})
+        found.vouch(inside(path, STATE))
+        return replace(found, state=read_json(path / STATE, limit=found.entries[STATE]["bytes"]))
 
     def stored(self, part: str) -> dict[str, SavedTensor]:
         """The tensors of a set: their shapes, and where they are."""
@@ -325,10 +323,12 @@ class Saved:
         stored = self.stored(part)
         if missing := sorted(targets.keys() - stored.keys()):
             raise BadInput(f"{self.path} holds no {missing[0]} among the tensors of {part}")
-        for path in pieces.planned(stored, targets):
-            if why := file_fault(path, self.entries[path.name], remembered_hash):
-                raise BadInput(f"{self.path} is damaged ({path.name}: {why})")
-        pieces.read_into(stored, targets)
+        pieces.read_into(stored, targets, self.vouch)
+
+    def vouch(self, path: Path) -> None:
+        """Refuse a file that is not as it was written."""
+        if why := file_fault(path, self.entries[path.name], remembered_hash):
+            raise BadInput(f"{self.path} is damaged ({path.name}: {why})")
 
 
 def copy(path: Path) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,11 +210,19 @@ def refusal(path: Path, name: str, why: str) -> BadInput:
     return BadInput(one_line(f"{path} holds {short(name)} {why}"))
 
 
-def read_into(stored: Mapping[str, SavedTensor], targets: Mapping[str, Tensor]) -> None:
-    """Fill tensors of any placement with what they hold of the stored ones; nothing else is read."""
+def read_into(
+    stored: Mapping[str, SavedTensor],
+    targets: Mapping[str, Tensor],
+    vouch: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Fill tensors of any placement with what they hold of the stored ones; nothing else is read.
+
+    vouch: called with each file before it is read; it may refuse.
+    """
     for name, target in targets.items():
         fits(name, stored[name], target)
     for path, reads in planned(stored, targets).items():
+        vouch(path)
         with opened(path) as file:
             for name, item, box in reads:
                 local = local_part(targets[name])

@@ -102,7 +102,7 @@ class Saver:
     """
 
     def __init__(self, run: Path, world: World, device: torch.device, before: Callable[[], None]) -> None:
-        self.run, self.world, self.before = run, world, before
+        self.run, self.world, self.device, self.before = run, world, device, before
         self.staging = Staging()
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
@@ -160,10 +160,12 @@ class Saver:
         return self.error is not None
 
     def wait(self) -> None:
-        """Until no checkpoint is on its way; raises what went wrong with the last one."""
+        """Until no checkpoint is on its way; raises what went wrong with the last one. All processes ask."""
         if self.thread is not None:
             self.thread.join()
-        self.thread = None
+            self.thread = None
+            if not isinstance(self.error, Lost):
+                self.world.wait(self.device)  # whoever ends now may take the store along: all have heard
         if self.error is not None:
             error, self.error = self.error, None
             raise error

@@ -6,9 +6,10 @@ The processes are started once, for all questions (shard_together.py).
 import json
 import os
 import subprocess
+import sys
 
 import pytest
-from helpers import shard_together
+from helpers import shard_together, train_group
 from helpers.torchrun import LAUNCH
 
 
@@ -51,3 +52,25 @@ def test_what_goes_wrong_in_one_process_is_raised_in_all_and_leaves_nothing(told
         ]
         assert full[0] == "DiskFull" and "bytes are needed" in full[1] and "step-31" in full[1]
         assert left == still == ["step-3"] and saved == "saved" and finally_ == ["step-3", "step-32"]
+
+
+# Killed at any moment.
+
+
+def killed(kills: int, folder) -> dict:
+    """Four processes that train a sharded model, of which one after the other is killed (train_group.py)."""
+    words = [sys.executable, "-W", "ignore", train_group.__file__, str(folder), str(kills)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=3000, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_whichever_process_is_killed_the_run_ends_in_the_same_numbers(kills, tmp_path):
+    found = killed(kills, tmp_path)
+    print(found)
+    assert found["kills"] == kills and found["same"]
+    assert kills < 50 or (found["by clock"] > 10 and found["aside"] > 10)  # of them, many during a save
+    assert 0 < found["went on after"] < train_group.STEPS
+    assert found["fewer"] and found["wider"]  # four, then two, then one process: equal but for rounding
