@@ -19,7 +19,7 @@ EMPTIEST = 1.5  # times the arithmetic that tiles may cost: libraries split long
 HALF = 2  # bytes of a number in bf16
 START = 4.5e-6  # seconds of a kernel beside its work: its launch in a graph, and the slow start and end
 HEAD, TEXT = 64, 500  # width of a head, and visible keys, at which attention reaches half of its best rate
-SHORT = 128  # keys that one program of a kernel holds at once: then attention only moves memory
+SHORT = 128  # keys that one program of the kernel for short texts holds: it only moves memory
 BACKWARD = 2.5  # products of attention's backward pass for each of its forward pass: scores are made again
 
 
@@ -43,10 +43,11 @@ class Rates:
         back = self.product(run.rows, run.outer, run.inner) + self.product(run.inner, run.rows, run.outer)
         return self.product(run.rows, run.inner, run.outer), back
 
-    def attention(self, run: AttentionProducts, visible: float) -> tuple[float, float]:
-        """(forward, backward) of a kernel that skips what a mask hides; visible: the share of all pairs."""
+    def attention(self, run: AttentionProducts, visible: float, short: bool) -> tuple[float, float]:
+        """(forward, backward) of a kernel that skips what a mask hides; visible: the share of all pairs.
+        short: a kernel for short texts, each program of which holds all scores of a head."""
         traffic = self.moving(HALF * run.numbers)
-        if max(run.queries, run.keys) <= SHORT:
+        if short:
             return traffic + START, BACKWARD * traffic + 2 * START
         seen = visible * run.keys
         best = self.gpu.peak * self.gpu.attention

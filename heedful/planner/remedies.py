@@ -49,8 +49,10 @@ def larger(cluster: Cluster) -> Iterator[Cluster]:
 
 def fits(work: Workload, costs: Costs, cluster: Cluster) -> bool:
     """Whether one row at a time fits with activation checkpointing, which takes the least memory."""
-    ways = [one for one in shardings(cluster, work.model) if one.available]
-    return any(memory_of(one, costs, checkpointing=True).total <= room(cluster) for one in ways)
+    return any(
+        memory_of(one, costs, checkpointing=True).total <= room(cluster)
+        for one in shardings(cluster, work.model)
+    )
 
 
 def describe(plan: TrainingPlan) -> str:
@@ -70,5 +72,7 @@ def notes(plan: TrainingPlan, work: Workload) -> Iterator[str]:
         yield (f"some GPUs wait: {work.rows:,} rows in {replicas:,} parts; --batch {even} gives each as many")
     if step.communication > NOTICED * step.total and cluster.machines > 1:
         yield "a larger --batch hides more of the communication"
+    if not plan.sharding.available:
+        yield f"train.parallel has no tensor={plan.sharding.tensor}: this is only predicted"
     if plan.checkpointing:
         yield "blocks are computed twice (activation checkpointing): more GPUs may avoid it"

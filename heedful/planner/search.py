@@ -64,10 +64,12 @@ def room(cluster: Cluster) -> float:
 class Planner:
     """Plans for one work on one cluster; what they have in common is computed once."""
 
-    def __init__(self, work: Workload, cluster: Cluster) -> None:
+    def __init__(self, work: Workload, cluster: Cluster, compiled: bool = True) -> None:
+        """compiled: whether steps are made by torch.compile, as the command of a plan asks for."""
         if work.rows < 1:
             raise BadInput("a step must have at least one row: give a larger --batch or a smaller --context")
         self.work, self.cluster, self.rates = work, cluster, Rates(cluster.gpu)
+        self.compiled = compiled
         self.costs = cache(self._costs)
         self.compute = cache(self._compute)
 
@@ -75,7 +77,7 @@ class Planner:
         return count_costs(self.work.model, rows, self.work.length)
 
     def _compute(self, rows: int, tensor: int) -> ComputeTime:
-        return compute_time(self.rates, self.work.model, self.costs(rows), tensor)
+        return compute_time(self.rates, self.work.model, self.costs(rows), tensor, self.compiled)
 
     def plans(self, sharding: Sharding) -> Iterator[TrainingPlan]:
         """All plans of a sharding, from the smallest micro-batch to the first that does not fit."""
@@ -123,5 +125,6 @@ def fastest(plans: Iterator[TrainingPlan] | list[TrainingPlan]) -> TrainingPlan:
 
 
 def best_of(plans: list[TrainingPlan]) -> TrainingPlan:
-    """The fastest plan that `heedful train` has."""
-    return fastest([plan for plan in plans if plan.sharding.available])
+    """The fastest plan that `heedful train` has; if none of these fits, the fastest of all."""
+    best = fastest([plan for plan in plans if plan.sharding.available])
+    return best if best.fits else fastest(plans)

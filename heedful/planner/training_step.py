@@ -29,6 +29,7 @@ ACTIVATION = (2, 6)  # the product before it writes both; backwards: read, read,
 GATED = (6, 10)  # two are read and one is written; backwards three are read and two written
 HEADS = (4, 4)  # queries, keys and values are put in order
 BIAS = (0, 2)  # the bias' gradient sums up the output's
+DROPOUT = (5, 5)  # without torch.compile: read, written, and a byte of its mask; else a part of other passes
 SCORES = (2, 4)  # in one kernel: read, read, written over by their gradients
 COPY = 6  # bytes a parameter and forward pass: its bf16 copy
 UPDATE = 36  # bytes a parameter and step: norm and clipping of gradients 8, AdamW 28
@@ -115,7 +116,7 @@ def compute_time(
 def layers_of(part: Part) -> int:
     """How many layers a part has: attention, and feed-forward layers."""
     return sum(
-        isinstance(run, AttentionProducts) or (isinstance(run, VectorPass) and run.kind != "norm")
+        isinstance(run, AttentionProducts) or (isinstance(run, VectorPass) and "activation" in run.kind)
         for run in part.operations
     )
 
@@ -156,11 +157,16 @@ def operation_time(rates: Rates, run: Any, visible: float, compiled: bool) -> tu
         once, back = rates.products_of(run)
         passes, numbers, kernels = BIAS, run.rows * run.outer, (0, more)
     elif isinstance(run, AttentionProducts):
-        once, back = rates.attention(run, 1.0 if run.of_source else visible)
-        if max(run.queries, run.keys) <= SHORT:  # that kernel reads queries, keys and values where they are
+        short = compiled and max(run.queries, run.keys) <= SHORT  # a kernel that is used in compiled steps
+        once, back = rates.attention(run, 1.0 if run.of_source else visible, short)
+        if short:  # it reads queries, keys and values where they are
             return once, back
         passes, numbers = HEADS, run.tables * (run.queries + 2 * run.keys) * run.width
         kernels = (more, more)
+    elif run.kind == "dropout":
+        if compiled:
+            return 0.0, 0.0
+        return rates.moving(DROPOUT[0] * run.numbers, 1), rates.moving(DROPOUT[1] * run.numbers, 1)
     else:
         once = back = 0.0
         passes = {"norm": NORM if compiled else EAGER_NORM, "activation": ACTIVATION}.get(run.kind, GATED)

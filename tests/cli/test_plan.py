@@ -46,11 +46,13 @@ def test_what_is_printed_fits_a_terminal(capsys, args):
 
 def test_the_recommendation_comes_first(capsys):
     out = plan(capsys, "gpt2", "--tokens", "10B").splitlines()
-    names = [line.split()[0] for line in out[:9]]
-    assert names == ["gpt2", "parameters", "best", "time", "cost", "energy", "compute", "step", "memory"]
+    names = [line.split()[0] for line in out[:10]]
+    figures = ["best", "rows", "time", "cost", "energy", "compute", "step", "memory"]
+    assert names == ["gpt2", "parameters", *figures]
     assert out[0] == "gpt2 on 8 x NVIDIA H100 SXM, 80 GB"
-    assert out[2].startswith("best         ddp; 1 x 64 rows of 1,024 tokens per step and GPU")
-    assert "124,439,808" in out[1] and "10.0 B tokens, 19,074 steps of 524,288" in out[3]
+    assert out[2] == "best         ddp"
+    assert out[3] == "rows         1 micro-batch of 64 x 1,024 tokens per step on each GPU"
+    assert "124,439,808" in out[1] and "10.0 B tokens, 19,074 steps of 524,288" in out[4]
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,14 @@ def blocks(*words: str) -> list[Block]:
 
 def commands(block: Block) -> list[Shown]:
     """The commands of a block; in a console only lines after "$ " are, and the others are output."""
-    text = block.text.replace("\\\n", " ")
     if block.word != SHOWN:
+        text = block.text.replace("\\\n", " ")
         lines = [line.removeprefix("$ ").strip() for line in text.splitlines()]
         return [Shown(line, "") for line in lines if line and not line.startswith("#")]
-    before, *parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
+    before, *parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
     assert not before, f"{block}: a console begins with a command after '$ '"
-    return [Shown(*part.split("\n", 1)) for part in parts]
+    split = [re.split(r"(?<!\\)\n", part, maxsplit=1) for part in parts]  # the output may have such lines
+    return [Shown(command.replace("\\\n", " "), output) for command, output in split]
 
 
 def of_heedful(block: Block) -> list[list[str]]:

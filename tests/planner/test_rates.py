@@ -43,7 +43,7 @@ def test_gradients_of_a_product_are_two_more():
 def test_attention_skips_what_a_mask_hides():
     rates = Rates(find_gpu("h200"))
     run = AttentionProducts(tables=192, queries=32768, keys=32768, width=64)
-    everything, half = rates.attention(run, 1.0), rates.attention(run, 0.5)
+    everything, half = rates.attention(run, 1.0, False), rates.attention(run, 0.5, False)
     assert half[0] == pytest.approx(everything[0] / 2, rel=0.05)
     assert half[1] == pytest.approx(BACKWARD * half[0], rel=0.01)
 
@@ -52,7 +52,7 @@ def test_attention_of_short_texts_only_moves_memory():
     gpu = find_gpu("h200")
     run = AttentionProducts(tables=3072, queries=SHORT, keys=SHORT, width=64)
     moved = 2 * run.numbers / (gpu.bandwidth * gpu.copies)
-    assert Rates(gpu).attention(run, 0.5)[0] == pytest.approx(moved + START)
+    assert Rates(gpu).attention(run, 0.5, True)[0] == pytest.approx(moved + START)
 
 
 def test_longer_texts_and_wider_heads_reach_higher_rates():
@@ -60,6 +60,6 @@ def test_longer_texts_and_wider_heads_reach_higher_rates():
 
     def rate(length: int, width: int) -> float:
         run = AttentionProducts(768, length, length, width)
-        return run.flops / rates.attention(run, 1.0)[0]
+        return run.flops / rates.attention(run, 1.0, False)[0]
 
     assert rate(512, 64) < rate(4096, 64) < rate(4096, 128) < find_gpu("h200").peak

@@ -12,7 +12,7 @@ from heedful.planner.machines import find_cluster, find_gpu
 from heedful.planner.memory import SPARE
 from heedful.planner.published import generations, published_trainings
 from heedful.planner.remedies import notes, remedies
-from heedful.planner.search import CLOSE, Planner, best_of, fastest
+from heedful.planner.search import CLOSE, Planner, fastest
 from heedful.planner.shardings import shardings
 from heedful.planner.subject import Subject, read_count
 
@@ -73,8 +73,8 @@ def test_what_helps_where_nothing_fits():
     told = list(remedies(planner.work, planner.cluster))
     gpus = int(told[0].split()[1])
     assert told[0].startswith("--gpus ") and gpus > 2
-    assert best_of(planner_of("gpt3-13b", gpus)[0].all()).fits
-    assert not best_of(planner_of("gpt3-13b", gpus // 2)[0].all()).fits
+    assert fastest(planner_of("gpt3-13b", gpus)[0].all()).fits
+    assert not fastest(planner_of("gpt3-13b", gpus // 2)[0].all()).fits
 
 
 def test_gpus_that_wait_are_told():

@@ -1,14 +1,18 @@
 """The computing of a step: its parts add up, and masks, precision and sharing show."""
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import BadInput
-from heedful.models import find_preset
+from heedful.inside.costs.operations import AttentionProducts, VectorPass
+from heedful.models import family, find_preset
 from heedful.models.base.skeleton import skeleton
+from heedful.models.transformer import TransformerConfig
 from heedful.parts.masks import causal, full, window
 from heedful.planner.machines import find_gpu
 from heedful.planner.rates import Rates
-from heedful.planner.training_step import compute_time, count_costs, share_seen, update_time
+from heedful.planner.training_step import compute_time, count_costs, operation_time, share_seen, update_time
 
 RATES = Rates(find_gpu("h200"))
 
@@ -68,3 +72,39 @@ def test_an_encoder_sees_both_ways_and_a_decoder_one():
 def test_models_that_are_no_transformers_are_refused():
     with pytest.raises(BadInput, match="the time of this model cannot be predicted: 71% of its FLOPs"):
         time_of("lstm-large")
+
+
+class Dropped(TorchDispatchMode):
+    """Counts the masks that dropout draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten.bernoulli_.float
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("activation_dropout", [0.0, 0.1])
+def test_passes_of_dropout_are_those_that_a_plain_step_makes(activation_dropout):
+    config = TransformerConfig(
+        vocab=17, target_vocab=17, context=9, layers=2, decoder_layers=3, width=8, heads=2, ffn_width=12,
+        dropout=0.1, activation_dropout=activation_dropout,
+    )  # fmt: skip
+    model = family("transformer").build(config).train()
+    found = count_costs(model, 2, 5, 7)
+    passes = [run for run in found.whole.operations if isinstance(run, VectorPass) and run.kind == "dropout"]
+    source_BS, target_BT = torch.zeros(2, 7, dtype=torch.long), torch.zeros(2, 5, dtype=torch.long)
+    with Dropped() as seen:
+        model(source_BS, target_BT)
+    assert len(passes) == seen.count - 2  # the inputs' own, one for each side, is a part of their kernel
+    compiled, eager = (compute_time(RATES, model, found, compiled=way) for way in (True, False))
+    assert compiled.step() < eager.step()
+
+
+def test_the_kernel_for_short_texts_is_that_of_compiled_steps():
+    run = AttentionProducts(tables=3072, queries=64, keys=64, width=64)
+    short, usual = (operation_time(RATES, run, 1.0, compiled) for compiled in (True, False))
+    assert short == RATES.attention(run, 1.0, short=True)
+    assert usual[0] > RATES.attention(run, 1.0, short=False)[0] > short[0]

@@ -143,7 +143,8 @@ def feed_forward_rows(tally: Tally, layer: FeedForward | GatedFeedForward, rows:
     part = whole("feed-forward", linears, kept=kept)
     detail = f"{width:,} to {hidden:,}, {'gated ' if gated else ''}{name}"
     middle = VectorPass("gated activation" if gated else "activation", rows, hidden)
-    return replace(part, detail=detail, parts=(), operations=(*part.operations, middle))
+    runs = (*part.operations, middle, *tally.dropped(layer.dropout, rows, hidden))
+    return replace(part, detail=detail, parts=(), operations=runs)
 
 
 def experts(tally: Tally, layer: Experts, T: int, S: int) -> Part:
@@ -226,7 +227,8 @@ def block_cost(tally: Tally, block: Any, T: int, S: int, width: int) -> Part:
             part = replace(part, operations=tuple(map(reads_source, part.operations)))
         norms.append(tally.norm(residual.norm, tally.batch * T, width))
         dropout = tally.dropout(residual.dropout, tally.batch * T * width)
-        parts.append(replace(part, name=name, kept=part.kept + dropout))
+        runs = (*part.operations, *tally.dropped(residual.dropout, tally.batch * T, width))
+        parts.append(replace(part, name=name, kept=part.kept + dropout, operations=runs))
     if isinstance(block, ConvolvedBlock):
         parts.append(neighbors(tally, block, T))
         norms.append(tally.norm(block.norm, tally.batch * T, width))

@@ -53,7 +53,7 @@ class AttentionProducts:
 class VectorPass:
     """Something done to each number of `rows` vectors."""
 
-    kind: Literal["norm", "activation", "gated activation"]
+    kind: Literal["norm", "activation", "gated activation", "dropout"]
     rows: int
     width: int
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...parts.layers import ACTIVATIONS, LayerNorm, RMSNorm
 from .counted import count, vectors
-from .operations import MatrixProduct, VectorPass
+from .operations import MatrixProduct, Operations, VectorPass
 from .part import FULL, Part, product, whole
 
 # What an activation keeps: tensors beside its result, and whether it keeps its result.
@@ -100,6 +100,10 @@ class Tally:
     def dropout(self, dropout: Any, numbers: int) -> int:
         """Bytes of a dropout mask: one for each number."""
         return numbers if dropout.p > 0 else 0
+
+    def dropped(self, dropout: Any, rows: int, width: int) -> Operations:
+        """The pass over vectors that dropout is."""
+        return (VectorPass("dropout", rows, width),) if dropout.p > 0 else ()
 
 
 def product_of(rows: int, out_features: int, *in_features: int) -> MatrixProduct:
