@@ -9,6 +9,7 @@ from typing import Any
 from ..inside.costs import sizes_of
 from ..models import preset_families
 from ..tasks import find_task
+from ..train.parallel.way import Way
 from .search import TrainingPlan, Workload
 from .subject import Subject
 
@@ -88,7 +89,7 @@ def train_settings(plan: TrainingPlan, subject: Subject, work: Workload) -> dict
     if plan.checkpointing:
         found["train.activation_checkpointing"] = True
     if plan.sharding.cluster.gpus > 1:
-        found["train.parallel"] = plan.sharding.parallel
+        found["train.parallel"] = str(Way(plan.sharding.parallel, plan.sharding.tensor))
     return found
 
 

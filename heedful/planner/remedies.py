@@ -72,7 +72,5 @@ def notes(plan: TrainingPlan, work: Workload) -> Iterator[str]:
         yield (f"some GPUs wait: {work.rows:,} rows in {replicas:,} parts; --batch {even} gives each as many")
     if step.communication > NOTICED * step.total and cluster.machines > 1:
         yield "a larger --batch hides more of the communication"
-    if not plan.sharding.available:
-        yield f"train.parallel has no tensor={plan.sharding.tensor}: this is only predicted"
     if plan.checkpointing:
         yield "blocks are computed twice (activation checkpointing): more GPUs may avoid it"

@@ -122,9 +122,3 @@ def fastest(plans: Iterator[TrainingPlan] | list[TrainingPlan]) -> TrainingPlan:
         return min(found, key=lambda plan: plan.memory.total)
     least = min(plan.step.total for plan in fitting)
     return min((plan for plan in fitting if plan.step.total <= (1 + CLOSE) * least), key=lambda p: p.order)
-
-
-def best_of(plans: list[TrainingPlan]) -> TrainingPlan:
-    """The fastest plan that `heedful train` has; if none of these fits, the fastest of all."""
-    best = fastest([plan for plan in plans if plan.sharding.available])
-    return best if best.fits else fastest(plans)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..parts.multihead import MultiHeadAttention
+from ..errors import BadInput
+from ..train.parallel.tensor import refuse_unsplittable
 from .communication import Group, group_of
 from .machines import Cluster
 
@@ -38,11 +39,6 @@ class Sharding:
         """How many parts weights, gradients and moments are divided into."""
         within = {"ddp": 1, "fsdp": self.replicas, "hsdp": self.cluster.per_machine // self.tensor}
         return self.tensor * within[self.parallel]
-
-    @property
-    def available(self) -> bool:
-        """Whether `heedful train` has it; the rest are predictions alone."""
-        return self.tensor == 1
 
     @property
     def gathers(self) -> bool:
@@ -84,6 +80,10 @@ def shardings(cluster: Cluster, model: Any) -> Iterator[Sharding]:
 
 
 def can_divide(model: Any, tensor: int) -> bool:
-    """Whether so many GPUs can share the heads of every attention."""
-    layers = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    return all(layer.kv_heads % tensor == 0 for layer in layers)
+    """Whether so many GPUs can share the products of a model."""
+    try:
+        if tensor > 1:
+            refuse_unsplittable(model, tensor)
+    except BadInput:
+        return False
+    return True

@@ -12,6 +12,7 @@ from heedful.cli.plan import PlanOptions
 from heedful.cli.shared import arguments
 from heedful.cli.train import recipe_of
 from heedful.planner.machines import gpus
+from heedful.train.parallel.way import Way, read_way
 
 WIDTH = 100
 
@@ -60,6 +61,7 @@ def test_the_recommendation_comes_first(capsys):
     [
         (("gpt2", "--gpus", "8"), {"task": "lm", "vocab_size": 50257}),
         (("gpt3-13b", "--gpus", "64"), {"task": "lm"}),
+        (("gpt3-175b", "--gpus", "1024", "--gpu", "a100", "--batch", "3M"), {"task": "lm"}),
         (("llama3-8b", "--gpus", "64", "--context", "4096"), {"task": "lm", "max_length": 4096}),
         (("llama", "--set", "model.layers=24", "--set", "model.kv_heads=8"), {"task": "lm", "kv_heads": 8}),
         (("transformer-base", "--gpus", "8"), {"task": "translate"}),
@@ -81,6 +83,7 @@ def test_the_command_is_one_that_heedful_train_takes(capsys, args, expected):
     assert t.steps == best["steps"] and t.batch_tokens == found["batch_tokens"]
     assert t.accumulation_steps == best["micro_batches"] and t.compile and t.precision == "bf16"
     assert t.activation_checkpointing == best["activation_checkpointing"]
+    assert read_way(t.parallel) == (Way(best["parallel"], best["tensor"]) if several else Way())
     assert t.optimizer == "adamw" and t.ema_decay == 0  # as the memory is counted
     known = {"task": recipe.task, **vars(recipe.data), **recipe.model.sizes}
     assert expected.items() <= known.items()

@@ -14,7 +14,7 @@ from ...planner.machines import Cluster
 from ...planner.machines import table as machines
 from ...planner.memory import SPARE, checkpointed, kept_activations
 from ...planner.remedies import describe, notes, remedies
-from ...planner.search import Planner, TrainingPlan, Workload, best_of, room
+from ...planner.search import Planner, TrainingPlan, Workload, fastest, room
 from ...planner.subject import Subject, read_count
 from ..info import units
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 NAMES = 12  # characters of the names of figures
 TRUST = (
-    "Steps on one H200 are within 15 % of measurements. Published runs on many GPUs were up to 40 % slower\n"
-    "than predicted, some even more: docs/howto/planning.md compares them."
+    "Steps on one H200 are within 15 % of measurements. Published runs on many GPUs were up to 40 %\n"
+    "slower than predicted, some even more: docs/howto/planning.md compares them."
 )
 
 
@@ -62,9 +62,7 @@ class PlanReport:
 
     @property
     def command(self) -> list[str]:
-        if not (self.best.fits and self.best.sharding.available):
-            return []
-        return command_of(self.best, self.subject, self.work, self.bill.steps)
+        return command_of(self.best, self.subject, self.work, self.bill.steps) if self.best.fits else []
 
 
 def make_report(subject: Subject, given: PlanOptions, cluster: Cluster) -> PlanReport:
@@ -78,7 +76,7 @@ def make_report(subject: Subject, given: PlanOptions, cluster: Cluster) -> PlanR
     price = gpu.price if given.price is None else given.price
     watts = gpu.watts if given.watts is None else given.watts
     costs = {plan.rows: planner.costs(plan.rows) for plan in plans}
-    return PlanReport(subject, work, cluster, plans, costs, best_of(plans), tokens, price, watts)
+    return PlanReport(subject, work, cluster, plans, costs, fastest(plans), tokens, price, watts)
 
 
 def report_text(report: PlanReport) -> str:
@@ -173,7 +171,7 @@ def ways(report: PlanReport) -> str:
         step, bill = plan.step, report.bill_of(plan)
         seconds = (step.total, step.compute, step.communication, step.waiting)
         figures = [*map(ms, seconds), percent(report.utilization(plan)), amount(bill.days)]
-        told = "recompute" * plan.checkpointing if plan.sharding.available else "predicted"
+        told = "recompute" * plan.checkpointing
         if not plan.fits:
             figures, told = len(TIMES) * ["-"], "too large"
         size = f"{plan.micro_batches:,} x {plan.rows:,}"
