@@ -61,7 +61,21 @@ class ComparisonResult:
 def compared(folder: str | os.PathLike[str], metric: str | None = None) -> ComparisonResult:
     """The result of `heedful compare`, as far as its trials are done.
 
-    metric: what the variants are ranked by; by default that of the task.
+    Args:
+        folder: The folder of the comparison.
+        metric: What the variants are ranked by; None: that of the task.
+
+    Returns:
+        A `ComparisonResult`: a picture in a notebook, `.text()` in a terminal.
+
+    Raises:
+        BadInput: The folder holds no comparison.
+
+    Example:
+        >>> compared("runs/demo")
+        Traceback (most recent call last):
+        ...
+        heedful.errors.BadInput: runs/demo holds no comparison: compare.json is missing
     """
     path = Path(folder)
     if not present(path / COMPARISON):

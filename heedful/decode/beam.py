@@ -30,6 +30,7 @@ from ..errors import BadInput
 from .beam_fates import Expansion, Listener, Ruled, lives_on
 from .beam_settings import STOPPING, BeamSettings, Standing, coverage_penalty
 from .filters import Context, Filter
+from .prefix_tree import PrefixTree
 from .prompts import Ends, checked
 from .scores import NEVER, apply_to_log_probabilities, check_choice, top_tokens
 from .step import Step, read_prompts
@@ -50,8 +51,26 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each prompt, best first, all different.
 
-    A hypothesis has at most `longest` tokens (one number for all, or one each). The step must be fresh.
-    heard: is called with every step of the search, such as `beam_fates.Fates()`.
+    Args:
+        step: As in `greedy`; it must be fresh.
+        prompts_BT: As in `greedy`.
+        lengths_B: As in `greedy`.
+        longest: As in `greedy`.
+        eos: The token that ends a text, or several.
+        settings: Width, penalties and stopping; None: those of Vaswani et al. 2017.
+        filters: As in `greedy`.
+        heard: Is told of every candidate and its fate.
+
+    Returns:
+        For each prompt, `settings.n_best` of `Hypothesis`.
+
+    Example:
+        >>> from heedful.decode.step import step_of
+        >>> step = step_of(heedful.load("runs/demo").model, torch.tensor([[5, 7, 9]]))
+        >>> settings = BeamSettings(width=3, n_best=2)
+        >>> ((best, second),) = beam_search(step, torch.tensor([[1]]), longest=5, eos=2, settings=settings)
+        >>> best.score >= second.score
+        True
     """
     given = {"longest": longest, "eos": eos, "settings": settings, "filters": filters, "heard": heard}
     return finish(beam_steps(step, prompts_BT, lengths_B, **given))  # type: ignore[arg-type]
@@ -201,40 +220,6 @@ class Rules:
     longest: int  # tokens of any hypothesis
     filters: Sequence[Filter]
     heard: Listener | None = None
-
-
-class PrefixTree:
-    """Every prefix considered so far: a node is a token, its log-probability, and its parent (-1: none)."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.columns: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def grow(self, before_NC: Tensor, tokens_NC: Tensor, log_p_NC: Tensor) -> Tensor:
-        """New nodes; their numbers come back."""
-        start = self.size
-        self.add(before_NC.flatten(), tokens_NC.flatten(), log_p_NC.flatten())
-        return torch.arange(start, self.size, device=tokens_NC.device).view_as(tokens_NC)
-
-    def add(self, before_X: Tensor, tokens_X: Tensor, log_p_X: Tensor) -> None:
-        self.columns.append((before_X, tokens_X, log_p_X))
-        self.size += len(tokens_X)
-
-    def read(self, nodes: list[int]) -> list[tuple[list[int], list[float]]]:
-        """For each node, the tokens from the root to it, and their log-probabilities."""
-        columns = (torch.cat(column) for column in zip(*self.columns, strict=True))
-        before_X, tokens_X, log_p_X = HostCopy(*columns).wait()
-        before_X, tokens_X = before_X.long(), tokens_X.long()
-        at_P, ways = torch.tensor(nodes, dtype=torch.long), []
-        while bool((at_P >= 0).any()):
-            ways.append(at_P)
-            at_P = torch.where(at_P >= 0, before_X[at_P], -1)
-        if not ways:
-            return []
-        way_PL = torch.stack(ways[::-1], 1)  # those that are shorter start later
-        starts = (way_PL < 0).sum(1).tolist()
-        found = zip(tokens_X[way_PL].tolist(), log_p_X[way_PL].tolist(), starts, strict=True)
-        return [(tokens[start:], log_p[start:]) for tokens, log_p, start in found]
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,36 @@ from .scores import NEVER
 
 
 def gnmt(length: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^alpha (Wu et al. 2016)."""
+    """((5 + |Y|) / 6)^alpha (Wu et al. 2016).
+
+    Args:
+        length: Lengths of hypotheses.
+        alpha: The exponent.
+
+    Returns:
+        The divisor of their log-probabilities.
+
+    Example:
+        >>> gnmt(torch.tensor([1.0, 7.0]), alpha=1.0)
+        tensor([1., 2.])
+    """
     return ((5 + length) / 6) ** alpha
 
 
 def power(length: Tensor, alpha: float) -> Tensor:
-    """|Y|^alpha (fairseq, Hugging Face): 0 ranks by probability, 1 by the mean log-probability."""
+    """|Y|^alpha (fairseq, Hugging Face): 0 ranks by probability, 1 by the mean log-probability.
+
+    Args:
+        length: Lengths of hypotheses.
+        alpha: The exponent.
+
+    Returns:
+        The divisor of their log-probabilities.
+
+    Example:
+        >>> power(torch.tensor([4.0]), alpha=0.5)
+        tensor([2.])
+    """
     return length**alpha
 
 
@@ -33,10 +57,19 @@ LENGTH_PENALTIES: dict[str, Callable[[Tensor, float], Tensor]] = {"gnmt": gnmt, 
 
 
 def coverage_penalty(attended_NWS: Tensor) -> Tensor:
-    """sum over the source of log min(attention received, 1) (Wu et al. 2016): 0 once every word was attended
-    to.
+    """The sum over the source of log min(attention received, 1): 0 once every word was attended to.
 
-    A negative number marks padding.
+    Wu et al. 2016.
+
+    Args:
+        attended_NWS: Attention that each word of the source has received; a negative number marks padding.
+
+    Returns:
+        [N, W]: a penalty for each hypothesis.
+
+    Example:
+        >>> coverage_penalty(torch.tensor([[[1.0, 2.0, -1.0]]]))
+        tensor([[0.]])
     """
     floor = torch.finfo(attended_NWS.dtype).tiny  # what rounds to 0 was attended to a little
     return torch.where(attended_NWS < 0, 1, attended_NWS).clamp(floor, 1).log().sum(-1)
@@ -83,7 +116,22 @@ STOPPING: dict[str, Callable[[Standing], Tensor]] = {
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """How wide to search, and what to call good. The defaults are those of Vaswani et al. 2017."""
+    """How wide to search, and what to call good. The defaults are those of Vaswani et al. 2017.
+
+    Attributes:
+        width: Hypotheses kept at each step.
+        n_best: Answers for each text.
+        length_penalty: "gnmt" or "power", the divisor of a log-probability.
+        length_alpha: Its exponent.
+        coverage_penalty: Weight of the penalty on source words that receive little attention.
+        stopping: "heuristic", "first_B" or "exact".
+        beam_groups: Groups of diverse beam search.
+        diversity_penalty: Cost of a token that an earlier group has written at the same position.
+
+    Example:
+        >>> BeamSettings(width=8, length_alpha=1.0).width
+        8
+    """
 
     width: int = BEAM  # hypotheses kept alive, in each group
     n_best: int = DecodingOptions.n_best  # hypotheses to return for each sentence

@@ -95,7 +95,18 @@ class Temperature:
 
 
 def temperature(tau: float) -> Filter:
-    """Divide the scores by tau."""
+    """Divide the scores by tau: below 1, likely tokens become more likely.
+
+    Args:
+        tau: The divisor.
+
+    Returns:
+        A filter.
+
+    Example:
+        >>> temperature(0.5)(torch.tensor([[1.0, 2.0]]), None)
+        tensor([[2., 4.]])
+    """
     if not 0 < tau < math.inf:
         raise BadInput(
             f"temperature {tau:g} is not a positive number: to always take the most likely token, use greedy"
@@ -122,7 +133,18 @@ def largest_only(scores_BV: Tensor, border_B1: Tensor, counts: Tensor | int) -> 
 
 
 def top_k(k: int) -> Filter:
-    """Only the k most likely."""
+    """Only the k most likely.
+
+    Args:
+        k: How many; of equals at the border, those with the lower number.
+
+    Returns:
+        A filter.
+
+    Example:
+        >>> top_k(1)(torch.tensor([[1.0, 2.0]]), None).softmax(-1)
+        tensor([[0., 1.]])
+    """
     if k < 1:
         raise BadInput(f"top-k {k} leaves nothing to choose from: k must be at least 1")
     return TopK(k)
@@ -166,7 +188,18 @@ class TopP:
 
 
 def top_p(p: float) -> Filter:
-    """Only the most likely tokens that together hold a share p of the probability."""
+    """Only the most likely tokens that together hold a share p of the probability (Holtzman et al. 2020).
+
+    Args:
+        p: The share; at least one token remains.
+
+    Returns:
+        A filter.
+
+    Example:
+        >>> top_p(0.5)(torch.tensor([[0.0, 1.0, 3.0]]), None).softmax(-1)
+        tensor([[0., 0., 1.]])
+    """
     if not 0 <= p <= 1:
         raise BadInput(f"top-p {p:g} is not a share: it must lie between 0 and 1")
     return TopP(p)
@@ -184,7 +217,18 @@ class MinP:
 
 
 def min_p(m: float) -> Filter:
-    """Only tokens at least m times as likely as the most likely."""
+    """Only tokens at least m times as likely as the most likely.
+
+    Args:
+        m: The factor.
+
+    Returns:
+        A filter.
+
+    Example:
+        >>> min_p(0.5)(torch.tensor([[0.0, 3.0]]), None).softmax(-1)
+        tensor([[0., 1.]])
+    """
     if not 0 <= m <= 1:
         raise BadInput(f"min-p {m:g} is not a share: it must lie between 0 and 1")
     return MinP(m)

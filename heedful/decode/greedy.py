@@ -23,7 +23,27 @@ def greedy(
     eos: Ends = None,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """The most likely next token after each prompt, again and again, at most `longest` of them."""
+    """The most likely next token after each prompt, again and again.
+
+    Args:
+        step: The model, as `step_of` makes it ready.
+        prompts_BT: Numbers of tokens.
+        lengths_B: Number of real tokens of each prompt. None: all of them.
+        longest: Tokens to write at most: one number, or one for each row.
+        eos: The token that ends a text, or several. None: only the length ends it.
+        filters: Change the scores before the choice, such as those of `heedful.decode.filters`.
+
+    Returns:
+        A `Hypothesis` for each prompt.
+
+    Example:
+        >>> from heedful.decode.step import step_of
+        >>> model = heedful.load("runs/lm")
+        >>> prompt = torch.tensor([model.tokenizer.encode("The old king").ids])
+        >>> (found,) = greedy(step_of(model.model), prompt, longest=4)
+        >>> model.tokenizer.decode(found.tokens)
+        'is going to be'
+    """
     chunks = stream_chunks(
         step, prompts_BT, lengths_B, choose=greedy_choice, longest=longest, eos=eos, filters=filters
     )

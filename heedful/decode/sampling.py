@@ -85,9 +85,29 @@ def sample(
     seed: int | Sequence[int] = 0,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """A random continuation of each prompt. seed: one for the batch, or one for each row.
+    """A random continuation of each prompt.
 
     Temperature, top-k and the like are filters; the distribution is what they leave, normalized.
+
+    Args:
+        step: As in `greedy`.
+        prompts_BT: As in `greedy`.
+        lengths_B: As in `greedy`.
+        longest: As in `greedy`.
+        eos: As in `greedy`.
+        seed: One for the batch, or one for each row.
+        filters: As in `greedy`.
+
+    Returns:
+        A `Hypothesis` for each prompt.
+
+    Example:
+        >>> from heedful.decode.filters import top_k
+        >>> from heedful.decode.step import step_of
+        >>> model = heedful.load("runs/lm").model
+        >>> (found,) = sample(step_of(model), torch.tensor([[5, 7]]), longest=3, seed=1, filters=[top_k(5)])
+        >>> len(found.tokens)
+        3
     """
     choose = Sampler(row_seeds(seed, len(prompts_BT)), prompts_BT.device)
     chunks = stream_chunks(

@@ -50,7 +50,31 @@ def speculative_greedy(
     ahead: int = 4,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """What `greedy` gives, with fewer calls of the large model where the draft guesses well."""
+    """What `greedy` gives, with fewer calls of the large model where the draft guesses well.
+
+    Args:
+        step: The large model, as `step_of` makes it ready.
+        draft: A smaller model with the same vocabulary.
+        prompts_BT: As in `greedy`.
+        lengths_B: As in `greedy`.
+        longest: As in `greedy`.
+        eos: As in `greedy`.
+        ahead: Tokens that the draft proposes at a time.
+        filters: As in `greedy`.
+
+    Returns:
+        A `Hypothesis` for each prompt.
+
+    Example:
+        >>> from heedful.decode.greedy import greedy
+        >>> from heedful.decode.step import step_of
+        >>> model, small = heedful.load("runs/lm").model, heedful.load("runs/small").model
+        >>> prompt = torch.tensor([[5, 7]])
+        >>> (found,) = speculative_greedy(step_of(model), step_of(small), prompt, longest=4)
+        >>> (plain,) = greedy(step_of(model), prompt, longest=4)
+        >>> found.tokens == plain.tokens
+        True
+    """
     distribution = FilteredDistribution(all_on_the_argmax, filters)
     words = speculate(
         step, draft, prompts_BT, lengths_B, distribution=distribution, longest=longest, eos=eos, ahead=ahead
@@ -70,7 +94,29 @@ def speculative_sample(
     seed: int | Sequence[int] = 0,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """A random continuation of each prompt, distributed as `sample`'s (but not equal for the same seed)."""
+    """A random continuation of each prompt, distributed as `sample`'s (but not equal for the same seed).
+
+    Args:
+        step: The large model, as `step_of` makes it ready.
+        draft: A smaller model with the same vocabulary.
+        prompts_BT: As in `greedy`.
+        lengths_B: As in `greedy`.
+        longest: As in `greedy`.
+        eos: As in `greedy`.
+        ahead: Tokens that the draft proposes at a time.
+        seed: As in `sample`.
+        filters: As in `greedy`.
+
+    Returns:
+        A `Hypothesis` for each prompt.
+
+    Example:
+        >>> from heedful.decode.step import step_of
+        >>> model, small = heedful.load("runs/lm").model, heedful.load("runs/small").model
+        >>> (found,) = speculative_sample(step_of(model), step_of(small), torch.tensor([[5, 7]]), longest=4)
+        >>> len(found.tokens)
+        4
+    """
     distribution = FilteredDistribution(softmax, filters)
     words = speculate(
         step,

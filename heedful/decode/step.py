@@ -24,7 +24,8 @@ from ..parts.watch import Watchable, watch
 from .turns import Turns
 
 if TYPE_CHECKING:
-    from .beam import PrefixTree, Rules, Searches
+    from .beam import Rules, Searches
+    from .prefix_tree import PrefixTree
 
 CHUNK = 16  # tokens written on a GPU before the host looks
 LEAD = 4  # tokens that a device is given to write before the host looks at those before
@@ -263,9 +264,26 @@ def step_of(
     *,
     watched: bool = False,
 ) -> DecoderStep:
-    """The plain step of either kind of model. An encoder-decoder reads its source here, once.
+    """One model ready for a search: it answers with scores for the next token, again and again.
 
-    watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel.
+    An encoder-decoder reads its source here, once. A step serves one search.
+
+    Args:
+        model: A `Decoder`, or an `EncoderDecoder` with a source.
+        source: Numbers of the source's tokens, [B, S].
+        source_lengths_B: Number of real tokens of each source. None: all of them.
+        watched: Keep `attention`, which the coverage penalty needs; costs that layer its fast kernel.
+
+    Returns:
+        A `DecoderStep`, for `greedy`, `sample`, `beam_search` and others.
+
+    Example:
+        >>> from heedful.decode.greedy import greedy
+        >>> model = heedful.load("runs/demo").model
+        >>> step = step_of(model, torch.tensor([[5, 7, 9]]))
+        >>> (found,) = greedy(step, torch.tensor([[1]]), longest=3)
+        >>> len(found.tokens)
+        3
     """
     check_source(model, source)
     if isinstance(model, Decoder):

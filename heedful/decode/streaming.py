@@ -206,9 +206,21 @@ def steps_before_a_fault(best: list[list[float]], counts: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One answer. `log_probabilities` are the model's own, of each token, before any filter or temperature.
+    """One answer of a search.
 
-    `score` is what the search ranks by: the sum of these, or for beam search that over the length penalty.
+    Attributes:
+        tokens: Its tokens, with the end if it has ended.
+        log_probabilities: The model's own, of each token, before any filter or temperature.
+        score: What the search ranks by: their sum, or for beam search that over the length penalty.
+        ended: False if it was cut off at the greatest length.
+        top: The most likely tokens at each place, with their log-probabilities, if they were asked for.
+
+    Example:
+        >>> from heedful.decode.greedy import greedy
+        >>> from heedful.decode.step import step_of
+        >>> (found,) = greedy(step_of(heedful.load("runs/lm").model), torch.tensor([[5, 7]]), longest=2)
+        >>> len(found.tokens), len(found.log_probabilities)
+        (2, 2)
     """
 
     tokens: list[int]  # the end of sentence included, if it was reached

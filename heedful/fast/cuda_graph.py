@@ -29,7 +29,8 @@ from .kernels.choose import ChosenTokens, take_likeliest
 from .prefill import MOST, Prefill, can_prefill, padded_length
 
 if TYPE_CHECKING:
-    from ..decode.beam import PrefixTree, Rules, Searches
+    from ..decode.beam import Rules, Searches
+    from ..decode.prefix_tree import PrefixTree
 
 Given = TypeVar("Given")
 

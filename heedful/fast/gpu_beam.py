@@ -11,8 +11,9 @@ from ..decode.step import CHUNK
 from .kernels.beam import Beams, extend_beams
 
 if TYPE_CHECKING:
-    from ..decode.beam import PrefixTree, Rules, Searches
+    from ..decode.beam import Rules, Searches
     from ..decode.beam_settings import BeamSettings
+    from ..decode.prefix_tree import PrefixTree
     from .cuda_graph import GraphRunner, GraphStep
 
 KINDS = 8  # of searches whose buffers and graphs a runner keeps

@@ -58,10 +58,6 @@ def attribute(
     by: "weight", "norm", "zeroing" or "gradient". row: of cross-attention, the row of a word is the one that
     predicts it, or the one that reads it ("input"). The other arguments are those of `look`; head="mean"
     gives each layer as a whole, and so does value zeroing by default.
-
-    >>> seen = attribute(load("runs/toy").loaded, "the cat sleeps", by="norm", layer=1, head="mean")
-    >>> seen.by, tuple(seen.chosen[0].weights_TS.shape)
-    ('norm', (4, 3))
     """
     if by not in BY:
         raise BadInput(f'by is {", ".join(BY)}, not "{by}"')
@@ -119,9 +115,24 @@ def alignment_errors(
     row: str = "prediction",
     head: str | None = None,
 ) -> dict[tuple[int, int | None], float]:
-    """{(layer, head): mean alignment error rate} over sentences whose alignment is known.
+    """The mean alignment error rate of layers or heads, over sentences whose alignment is known.
 
-    head: "mean" for each layer as a whole, under the head None; otherwise every head on its own.
+    Args:
+        loaded: A translator's `loaded`.
+        pairs: Sentences with their alignments, such as those of `heedful.corpora.phrasebook`.
+        by: As in `Model.look`.
+        row: As in `Model.look`.
+        head: "mean" for each layer as a whole; None: every head on its own.
+
+    Returns:
+        {(layer, head): error rate}; the head is None for a whole layer.
+
+    Example:
+        >>> from heedful.corpora import phrasebook
+        >>> pairs = [pair for _, pair in zip(range(3), phrasebook.pairs("test"))]
+        >>> found = alignment_errors(heedful.load("runs/demo").loaded, pairs, head="mean")
+        >>> sorted(found)
+        [(1, None), (2, None), (3, None)]
     """
     if not pairs:
         raise BadInput("there are no sentences with reference alignments: only the phrasebook has them")

@@ -21,13 +21,28 @@ AT_ONCE = 1 << 22  # drawn numbers in memory
 
 @dataclass(frozen=True)
 class PairedBootstrap:
-    """The difference of two mean scores (first minus second), with its interval of 95 %."""
+    """The difference of two mean scores (first minus second), with its interval of 95 %.
+
+    Attributes:
+        difference: The difference.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        p: Two-sided: how often the difference of a draw lies on the other side of 0, or on it.
+        wins: Sentences that the first system scores higher.
+        ties: Sentences with equal scores.
+        losses: Sentences that the second system scores higher.
+        draws: How often sentences were drawn.
+
+    Example:
+        >>> bootstrap([1.0, 2.0], [1.0, 2.0]).ties
+        2
+    """
 
     difference: float
     low: float
     high: float
-    p: float  # two-sided: how often the difference of a draw lies on the other side of 0, or on it
-    wins: int  # sentences that the first system scores higher
+    p: float
+    wins: int
     ties: int
     losses: int
     draws: int
@@ -51,12 +66,19 @@ class PairedBootstrap:
 def bootstrap(a: Sequence[float], b: Sequence[float], draws: int = 2000, seed: int = 0) -> PairedBootstrap:
     """Compare the scores of two systems on the same sentences by the paired bootstrap.
 
-    a, b: one score for each sentence, in the same order. draws: how often sentences are drawn. seed: of the
-    draws; one seed gives one result.
+    Args:
+        a: The first system's score for each sentence.
+        b: The second system's, in the same order.
+        draws: How often sentences are drawn.
+        seed: Seed of the draws; one seed gives one result.
 
-    >>> found = bootstrap([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 4.0, 4.0])
-    >>> found.difference, found.distinguishable, (found.wins, found.ties, found.losses)
-    (1.75, True, (4, 0, 0))
+    Returns:
+        A `PairedBootstrap`.
+
+    Example:
+        >>> found = bootstrap([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 4.0, 4.0])
+        >>> found.difference, found.distinguishable, (found.wins, found.ties, found.losses)
+        (1.75, True, (4, 0, 0))
     """
     if len(a) != len(b) or len(a) < 2:
         raise BadInput(

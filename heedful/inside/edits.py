@@ -65,8 +65,21 @@ def edit(
 ) -> Iterator[None]:
     """Change a model within a `with` block, in this thread.
 
-    model: what `heedful.load` gives, a `Loaded`, or the network itself. edits: records or spellings, such as
-    "zero:cross.3.2". traces: those that patches name. means: of `head_means`, for "mean".
+    The file heedful/inside/edit_spellings.py has all edits and their spellings.
+
+    Args:
+        model: What `heedful.load` gives, a `Loaded`, or the network itself.
+        edits: Records or spellings, such as "zero:cross.3.2" or "drop:decoder.1.cross".
+        traces: The traces that patches name.
+        means: What `head_means` gives, for "mean" edits.
+
+    Raises:
+        BadInput: An edit does not fit the model.
+
+    Example:
+        >>> model = heedful.load("runs/demo")
+        >>> with edit(model, ["zero:cross.1.1", "zero:cross.1.2"]):
+        ...     changed = model.translate("My aunts are curious.")
     """
     session = EditSession(model, parsed(edits), traces or {}, means)
     EDITORS.set((*EDITORS.get(), session))
@@ -367,9 +380,21 @@ def mask_id(loaded: Loaded | None, spelling: str) -> int:
 def head_means(
     loaded: Loaded, texts: Sequence[str], targets: Sequence[str | None] | None = None, most: int = 1024
 ) -> HeadMeans:
-    """The mean output of every head over all tokens of some texts, for `mean` edits.
+    """The mean output of every head over all tokens of some texts, for "mean" edits.
 
-    targets: of an encoder-decoder, instead of its own translations. most: tokens of a text.
+    Args:
+        loaded: `model.loaded`.
+        texts: The texts.
+        targets: For an encoder-decoder, what it writes, instead of its own translations.
+        most: Tokens of a text.
+
+    Returns:
+        {(kind, layer): the mean output of its heads, joined}.
+
+    Example:
+        >>> means = head_means(heedful.load("runs/lm").loaded, ["The old king"])
+        >>> sorted(means)[0]
+        ('self', 1)
     """
     if not texts:
         raise BadInput("a mean is taken over texts: give at least one")

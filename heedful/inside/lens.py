@@ -215,10 +215,6 @@ def lens(
     text: a text, or the pixels of an image for a captioner. target: of an encoder-decoder, instead of its
     own greedy translation. top: how many tokens to keep at each place. most: tokens of the text.
     preprocessing: of an image, by default as the folder says.
-
-    >>> seen = lens(load("runs/toy").loaded, "the cat sleeps")
-    >>> seen.layers, seen.predicted
-    (['embedding', 'layer 1'], ['le', 'chat', 'dort', '[EOS]'])
     """
     readout = readout_of(loaded)
     stack = stack_of(loaded, readout.shell)

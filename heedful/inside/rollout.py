@@ -114,10 +114,6 @@ def rollout_of(loaded: Loaded, text: str, target: str | None = None, *, which: s
 
     target: of an encoder-decoder, instead of its own greedy translation. which: "cross" (how much of each
     source word has reached each word of the target), "self" or "encoder".
-
-    >>> seen = rollout_of(load("runs/toy").loaded, "the cat sleeps")
-    >>> seen.which, seen.down, seen.across
-    ('cross', ['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
     """
     model = loaded.model
     kinds = kinds_of(model) if inputs_of(model) is not None else ("self",)

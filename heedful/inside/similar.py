@@ -35,7 +35,20 @@ from .model_inputs import ModelInput
 
 
 def cka(x_ND: Tensor, y_NE: Tensor) -> float:
-    """Linear CKA of two representations of the same rows, from 0 to 1."""
+    """Linear CKA of two representations of the same rows, from 0 to 1.
+
+    Args:
+        x_ND: N vectors.
+        y_NE: N other vectors.
+
+    Returns:
+        The similarity.
+
+    Example:
+        >>> x = torch.randn(20, 4)
+        >>> round(float(cka(x, 3 * x)), 4)
+        1.0
+    """
     if len(x_ND) != len(y_NE) or len(x_ND) < 2:
         raise BadInput(
             f"CKA compares two or more rows of both, not {len(x_ND)} and {len(y_NE)}: give the same texts"
@@ -97,13 +110,22 @@ def similar(
 ) -> Similarity:
     """Linear CKA between every layer of one model and every layer of another, on the same texts.
 
-    targets: for encoder-decoders, what is written: then decoders are compared, otherwise encoders. over:
-    "tokens", or "texts" to compare the mean vector of each text, for models that cut texts differently.
+    Args:
+        first: One model's `loaded`.
+        second: The other's.
+        texts: The texts.
+        targets: For encoder-decoders, what is written: then decoders are compared, otherwise encoders.
+        over: "tokens", or "texts" to compare the mean vector of each text, for models that cut texts
+            differently.
 
-    >>> model = load("runs/toy").loaded
-    >>> found = similar(model, model, ["the cat sleeps", "i am a student"])
-    >>> found.names[0], round(float(found.cka_LM[1, 1]), 6)
-    (['embedding', 'layer 1'], 1.0)
+    Returns:
+        A `Similarity`, which a notebook shows as a picture; `.cka_LM` has the numbers.
+
+    Example:
+        >>> model = heedful.load("runs/lm").loaded
+        >>> found = similar(model, model, ["The old king is", "She eats a fish"])
+        >>> found.names[0][:2], round(float(found.cka_LM[1, 1]), 4)
+        (['embedding', 'layer 1'], 1.0)
     """
     if over not in ("tokens", "texts"):
         raise BadInput(f'over is tokens or texts, not "{over}"')
@@ -197,12 +219,21 @@ def token_differences(
 ) -> TokenDifferences:
     """The log-probability of each token of a text by two models: of the target, for encoder-decoders.
 
-    Without a target, encoder-decoders score the first model's own translation. The first token of a language
-    model's text is given, not scored.
+    The first token of a language model's text is given, not scored.
 
-    >>> model = load("runs/toy").loaded
-    >>> token_differences(model, model, "the cat sleeps", "le chat dort").difference_T.tolist()
-    [0.0, 0.0, 0.0, 0.0]
+    Args:
+        first: One model's `loaded`.
+        second: The other's.
+        text: The text.
+        target: What encoder-decoders score; None: the first model's own translation.
+
+    Returns:
+        `TokenDifferences`, which a notebook shows as a picture.
+
+    Example:
+        >>> model = heedful.load("runs/lm").loaded
+        >>> token_differences(model, model, "The old king is").difference_T.tolist()
+        [0.0, 0.0, 0.0]
     """
     target = same_target(first, text, target)
     (tokens, first_T), (others, second_T) = (log_probabilities(m, text, target) for m in (first, second))
@@ -290,12 +321,22 @@ def head_differences(
 ) -> HeadDifferences:
     """How differently the heads of two models attend in one text, in the layers that both have.
 
-    which: "cross", "self" or "encoder"; without it, what the first model shows by default. Both models cut
-    the text into the same tokens, and their layers have the same number of heads.
+    Both models cut the text into the same tokens, and their layers have the same number of heads.
 
-    >>> model = load("runs/toy").loaded
-    >>> head_differences(model, model, "the cat sleeps").distance_LH.tolist()
-    [[0.0, 0.0]]
+    Args:
+        first: One model's `loaded`.
+        second: The other's.
+        text: The text.
+        target: What an encoder-decoder writes here.
+        which: "cross", "self" or "encoder"; None: what the first model shows by default.
+
+    Returns:
+        `HeadDifferences`, which a notebook shows as a picture.
+
+    Example:
+        >>> model = heedful.load("runs/lm").loaded
+        >>> head_differences(model, model, "The old king is").distance_LH.shape
+        torch.Size([2, 4])
     """
     target = same_target(first, text, target)
     one = look(first, text, target=target, which=which)

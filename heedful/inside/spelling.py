@@ -157,11 +157,17 @@ def steps_of(word: WordSteps) -> Iterator[str]:
 def spell(tokenizer: Tokenizer, text: str) -> Spelling:
     """A text through a tokenizer: its pieces, and how they came about. Nothing is put around the text.
 
-    tokenizer: of the library `tokenizers`, such as `model.tokenizer`. text: one string. Returns a `Spelling`.
+    Args:
+        tokenizer: Of the library `tokenizers`, such as `model.tokenizer`.
+        text: One string.
 
-    >>> spelling = spell(load("runs/toy").tokenizer, "the cat sleeps")
-    >>> [piece.text for piece in spelling.pieces], spelling.round_trip
-    (['the', 'cat', 'sleeps'], True)
+    Returns:
+        A `Spelling`, which a notebook shows as colored boxes.
+
+    Example:
+        >>> spelling = spell(heedful.load("runs/demo").tokenizer, "The cat eats.")
+        >>> [piece.text for piece in spelling.pieces], spelling.round_trip
+        (['The', 'cat', 'eats', '.'], True)
     """
     return TextSpeller(tokenizer).spell(text)
 

@@ -88,12 +88,20 @@ class TokenStatistics:
 
 
 def statistics(tokenizer: Tokenizer, lines: Iterable[str], every: int = EVERY) -> Iterator[TokenStatistics]:
-    """What a tokenizer makes of many texts, as far as they are read: after every so many, and at the end.
+    """What a tokenizer makes of many texts: tokens per word, bytes per token, unknown words.
 
-    >>> from heedful.inside.token_statistics import statistics
-    >>> *_, found = statistics(load("runs/toy").tokenizer, ["the cat sleeps", "the zebra sleeps"])
-    >>> found.tokens, found.unknown, found.tokens_per_word
-    (6, 1, 1.0)
+    Args:
+        tokenizer: Of the library `tokenizers`, such as `model.tokenizer`.
+        lines: The texts.
+        every: Texts after which it says how far it is.
+
+    Yields:
+        `TokenStatistics` of the texts so far, and at last of all.
+
+    Example:
+        >>> *_, found = statistics(heedful.load("runs/demo").tokenizer, ["The cat eats.", "The zebra eats."])
+        >>> found.tokens, found.unknown, found.tokens_per_word
+        (8, 1, 1.3333333333333333)
     """
     unknown, counts = TextSpeller(tokenizer).unknown, Counter[int]()
     seen = words = characters = size = 0

@@ -47,11 +47,27 @@ DETAILS = 2  # layers whose exact inside is kept
 
 
 class Trace:
-    """One input through a model. Layers, heads and queries are counted from 1.
+    """One input through a model: `Model.trace` makes it. Layers, heads and queries are counted from 1.
 
-    words: the input, and what an encoder-decoder writes. kinds: {"cross", "self" or "encoder": `Kind`}.
-    logits: the model's output; None of an encoder without heads. agreement: the largest difference between
-    these outputs and those of the fast path. edits: how the model was changed, as spellings.
+    `logits` is the model's output, None for an encoder without heads. `edits` says how the model was changed.
+
+    Args:
+        words: The input, and what an encoder-decoder writes.
+        kinds: {"cross", "self" or "encoder": its layers, heads, queries and keys}.
+        captured: What was recorded.
+        agreement: The largest difference between these outputs and those of the fast path.
+        facts: What made the trace: versions, model and edits.
+        source: The model, for what one more pass captures; None for a trace that was read from a file.
+        details: The exact inside of some layers.
+
+    Example:
+        >>> seen = heedful.load("runs/demo").trace("My aunts are curious.")
+        >>> seen.weights("cross", 1, 2).shape, seen.scores("cross", 1).shape
+        (torch.Size([6, 5]), torch.Size([4, 6, 5]))
+        >>> [tensor.shape[0] for tensor in seen.qkv("cross", 1, 2)], seen.stream("encoder", 0).shape
+        ([6, 5, 5], torch.Size([5, 32]))
+        >>> seen.steps("cross", 3, 2, "tantes").weighted_SL.shape
+        torch.Size([5, 8])
     """
 
     def __init__(
@@ -73,22 +89,57 @@ class Trace:
     # What was captured
 
     def weights(self, which: str, layer: int, head: int | None = None) -> Tensor:
-        """The attention weights of a head, [T, S]; without a head those of the whole layer, [H, T, S]."""
+        """The attention weights of a head or a layer.
+
+        Args:
+            which: "cross", "self" or "encoder".
+            layer: A layer, counted from 1.
+            head: A head, counted from 1. None: the whole layer.
+
+        Returns:
+            [T, S] of a head, or [H, T, S] of a layer.
+        """
         weights_HTS = self.attention[self.key(which, layer)].weights_HTS.float()
         return weights_HTS if head is None else weights_HTS[self.place(which, head)]
 
     def qkv(self, which: str, layer: int, head: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries [T, K], keys [S, K] and values [S, L] of a head."""
+        """The queries, keys and values of a head.
+
+        Args:
+            which: "cross", "self" or "encoder".
+            layer: A layer, counted from 1.
+            head: A head, counted from 1.
+
+        Returns:
+            Queries [T, K], keys [S, K] and values [S, L].
+        """
         found, h = self.attention[self.key(which, layer)], self.place(which, head)
         return found.q_HTK[h], found.k_HSK[h], found.v_HSL[h]
 
     def scores(self, which: str, layer: int, head: int | None = None) -> Tensor:
-        """The scaled scores before bias and mask, [T, S] of a head or [H, T, S] of a layer."""
+        """The scaled scores of a head or a layer, before bias and mask.
+
+        Args:
+            which: "cross", "self" or "encoder".
+            layer: A layer, counted from 1.
+            head: A head, counted from 1. None: the whole layer.
+
+        Returns:
+            [T, S] of a head, or [H, T, S] of a layer.
+        """
         scores_HTS = self.detail(which, layer).scores_HTS
         return scores_HTS if head is None else scores_HTS[self.place(which, head)]
 
     def stream(self, shell: str, layer: int) -> Tensor:
-        """The residual stream [T, D] after a block of the "encoder" or "decoder"; 0 is the embedding."""
+        """The residual stream after a block.
+
+        Args:
+            shell: "encoder" or "decoder".
+            layer: A block, counted from 1; 0 is the embedding.
+
+        Returns:
+            Vectors [T, D].
+        """
         if not any(name == shell for name, _ in self.streams):
             raise BadInput(self.no_stream(shell))
         if (shell, layer) not in self.streams:
@@ -147,7 +198,17 @@ class Trace:
         return self.detail(which, layer).projections[self.place(which, head)]
 
     def steps(self, which: str, layer: int, head: int, query: int | str) -> Steps:
-        """Scores, mask, weights and weighted values of one query, given by its number or its word."""
+        """Scores, mask, weights and weighted values of one query.
+
+        Args:
+            which: "cross", "self" or "encoder".
+            layer: A layer, counted from 1.
+            head: A head, counted from 1.
+            query: The query's number, from 1, or its word.
+
+        Returns:
+            `Steps`, which print as a table.
+        """
         key, h = self.key(which, layer), self.place(which, head)
         kind, found, detail = self.kinds[key[0]], self.attention[key], self.detail(which, layer)
         t = find(kind.down, query)

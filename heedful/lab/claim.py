@@ -168,7 +168,21 @@ def measured(arm: Arm, seed: int, size: str) -> dict[str, float]:
 
 
 def find_claim(called: str) -> Claim:
-    """A claim by its name or its letter."""
+    """A claim of `heedful lab` by its name or its letter.
+
+    Args:
+        called: The name, such as "order", or the letter, such as "c".
+
+    Returns:
+        The claim: what the lecture says, its parts, and their rules.
+
+    Raises:
+        BadInput: There is no such claim.
+
+    Example:
+        >>> find_claim("c").name
+        'order'
+    """
     files = claim_files()
     letters = {path.stem[0]: name for name, path in files.items()}
     name = letters.get(called, called)

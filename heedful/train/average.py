@@ -52,7 +52,19 @@ class Average(ABC):
 
 
 class MovingAverage(Average):
-    """average = decay average + (1 - decay) weights; at first faster, so that the start is soon forgotten."""
+    """average = decay average + (1 - decay) weights; at first faster, so that the start is soon forgotten.
+
+    Args:
+        model: The model whose weights are averaged.
+        decay: Share of the average that is kept at each step.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 2)
+        >>> average = MovingAverage(model, decay=0.9)
+        >>> average.after(1, model)
+        >>> with average.in_place_of(model):
+        ...     output = model(torch.ones(1, 2))
+    """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__(model)
@@ -66,7 +78,17 @@ class MovingAverage(Average):
 
 
 class TailAverage(Average):
-    """The mean of the weights after the given steps, which follow from the recipe."""
+    """The mean of the weights after the given steps, which follow from the recipe.
+
+    Args:
+        model: The model whose weights are averaged.
+        steps: The steps.
+
+    Example:
+        >>> average = TailAverage(torch.nn.Linear(2, 2), steps=[90, 100])
+        >>> average.ready(step=1)
+        False
+    """
 
     def __init__(self, model: nn.Module, steps: Sequence[int]) -> None:
         super().__init__(model)

@@ -21,14 +21,24 @@ NOTHING = -100  # the answer at a position that has none: padding, or a word tha
 
 @dataclass(frozen=True)
 class Loss:
-    """Sums over target tokens, not means: micro-batches and processes can then be added up exactly."""
+    """Sums over target tokens, not means: micro-batches and processes can then be added up exactly.
 
-    total: Tensor  # what is minimized: smoothed
-    nll: Tensor  # the plain negative log-likelihood, which perplexity is made of
-    count: int  # target tokens
-    expert_load_LE: Tensor | None = (
-        None  # tokens that each expert of each layer got, in a model that has some
-    )
+    Attributes:
+        total: What is minimized: smoothed.
+        nll: The plain negative log-likelihood, which perplexity is made of.
+        count: Target tokens.
+        expert_load_LE: Tokens that each expert of each layer got, in a model that has some.
+
+    Example:
+        >>> loss = Loss(torch.tensor(6.0), torch.tensor(4.0), count=2)
+        >>> float(loss.nll / loss.count)
+        2.0
+    """
+
+    total: Tensor
+    nll: Tensor
+    count: int
+    expert_load_LE: Tensor | None = None
 
 
 def with_aux(loss: Loss, aux: Aux | None) -> Loss:
@@ -49,6 +59,19 @@ def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) 
 
     The target distribution is (1 - smoothing) one-hot + smoothing uniform over all words (Szegedy et al.
     2016, torch's convention). Perplexity is to be computed from the plain one.
+
+    Args:
+        scores_NV: Scores of N positions.
+        answers_N: The right tokens; -100 where there is none.
+        smoothing: Share of the target that is spread over all words.
+
+    Returns:
+        Two sums in nats.
+
+    Example:
+        >>> smoothed, plain = cross_entropy(torch.zeros(2, 4), torch.tensor([1, -100]), smoothing=0.1)
+        >>> round(float(plain), 4)  # ln 4
+        1.3863
     """
     scores_NV = scores_NV.float() if scores_NV.dtype != torch.float64 else scores_NV
     plain = F.cross_entropy(scores_NV, answers_N, ignore_index=NOTHING, reduction="sum")
@@ -89,9 +112,24 @@ def sequence_loss(
 ) -> Loss:
     """The loss of every position of a batch that has an answer.
 
-    score: from hidden vectors to scores. chunk: score this many positions at a time and again in the backward
-    pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once. On a
-    GPU, scores and loss are one kernel.
+    Args:
+        score: From hidden vectors to scores.
+        hidden_BTD: Hidden vectors.
+        answers_BT: The right tokens; -100 where there is none.
+        count: Number of answers.
+        smoothing: As in `cross_entropy`.
+        chunk: Score this many positions at a time and again in the backward pass, so that the scores of a
+            whole batch (the largest tensor of a small model) never exist at once. On a GPU, scores and loss
+            are one kernel.
+
+    Returns:
+        A `Loss` of sums.
+
+    Example:
+        >>> head = torch.nn.Linear(4, 10)
+        >>> loss = sequence_loss(head, torch.zeros(1, 3, 4), torch.tensor([[1, 2, -100]]), count=2)
+        >>> loss.count, bool(loss.total == loss.nll)
+        (2, True)
     """
     hidden_ND, answers_N = hidden_BTD.flatten(0, 1), answers_BT.flatten()
     if hidden_ND.device.type == "cpu" and count < len(answers_N):  # elsewhere, this would wait for the device

@@ -24,7 +24,19 @@ ITERATIONS = 5
 
 
 def orthogonalize(updates_NAB: Tensor) -> Tensor:
-    """Each matrix with its singular values brought near 1. On a GPU in bf16, which is exact enough."""
+    """Each matrix with its singular values brought near 1. On a GPU in bf16, which is exact enough.
+
+    Args:
+        updates_NAB: N matrices.
+
+    Returns:
+        Matrices of the same shape.
+
+    Example:
+        >>> found = orthogonalize(torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]))
+        >>> bool((torch.linalg.svdvals(found) - 1).abs().max() < 0.4)
+        True
+    """
     dtype = updates_NAB.dtype
     x = updates_NAB.bfloat16() if updates_NAB.device.type == "cuda" else updates_NAB
     tall = x.shape[-2] > x.shape[-1]
@@ -69,8 +81,21 @@ def orthogonalize_together(updates: Sequence[Tensor]) -> list[Tensor]:
 class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight).
 
-    lr may be a tensor. found_inf, as in torch's fused optimizers: a tensor that leaves the update out where
-    it is 1.
+    Args:
+        matrices: The weights to train, each a matrix.
+        lr: Learning rate; it may be a tensor.
+        weight_decay: Weight decay.
+        momentum: Share of the last update that is kept.
+
+    Attributes:
+        found_inf: As in torch's fused optimizers: a tensor that leaves the update out where it is 1.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2, 2))
+        >>> (weight.sum()).backward()
+        >>> _ = Muon([weight], lr=0.1, weight_decay=0.0).step()
+        >>> bool(weight.any())
+        True
     """
 
     found_inf: Tensor | None = None

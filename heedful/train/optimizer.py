@@ -33,7 +33,23 @@ def decayed(model: nn.Module) -> set[str]:
 def adamw(
     model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
 ) -> list[torch.optim.Optimizer]:
-    """AdamW by torch's fused kernel, with the Transformer paper's betas and eps."""
+    """AdamW by torch's fused kernel, with the Transformer paper's betas and eps.
+
+    Args:
+        model: The model. Matrices decay; gains, biases and tables of vectors do not.
+        rate: Learning rate.
+        decay: Weight decay.
+        betas: Of the two moving averages.
+        eps: Keeps the divisor above 0.
+
+    Returns:
+        The optimizer in a list, as `muon` gives its two.
+
+    Example:
+        >>> (optimizer,) = adamw(torch.nn.Linear(4, 4), rate=1e-3, decay=0.1)
+        >>> type(optimizer).__name__
+        'AdamW'
+    """
     matrices = decayed(model)
     groups = [
         {"params": [p for n, p in trained(model) if n in matrices], "weight_decay": decay},
@@ -46,7 +62,22 @@ def adamw(
 def muon(
     model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices between embeddings and scores, AdamW for the rest, at one learning rate."""
+    """Muon for the matrices between embeddings and scores, AdamW for the rest, at one learning rate.
+
+    Args:
+        model: The model.
+        rate: Learning rate.
+        decay: Weight decay.
+        betas: Of AdamW.
+        eps: Of AdamW.
+
+    Returns:
+        Two optimizers.
+
+    Example:
+        >>> [type(one).__name__ for one in muon(heedful.load("runs/lm").model, rate=1e-3, decay=0.1)]
+        ['Muon', 'AdamW']
+    """
     inside = {n for n in decayed(model) if "stack." in n or "blocks." in n}
     matrices = [p for n, p in trained(model) if n in inside and p.ndim == 2]
     rest = [p for n, p in trained(model) if not (n in inside and p.ndim == 2)]

@@ -20,7 +20,19 @@ from .loss import NOTHING
 
 
 def token_logprobs(scores_BTV: Tensor, answers_BT: Tensor) -> Tensor:
-    """log pi(y_t | x, y_<t) [B, T] of the answers, 0 at positions that have none."""
+    """log pi(y_t | x, y_<t) [B, T] of the answers, 0 at positions that have none.
+
+    Args:
+        scores_BTV: The model's scores.
+        answers_BT: The tokens; -100 where there is none.
+
+    Returns:
+        Log-probabilities.
+
+    Example:
+        >>> token_logprobs(torch.zeros(1, 2, 4), torch.tensor([[1, -100]]))
+        tensor([[-1.3863,  0.0000]])
+    """
     here_BT = answers_BT != NOTHING
     logprobs_BTV = scores_BTV.log_softmax(-1)
     chosen_BT = logprobs_BTV.gather(-1, answers_BT.where(here_BT, 0)[..., None])[..., 0]
@@ -32,6 +44,17 @@ def kl_of_samples(logprobs_BT: Tensor, reference_BT: Tensor) -> Tensor:
 
     It is never negative, and varies less than log(pi/ref) itself (k3 of
     http://joschu.net/blog/kl-approx.html, GRPO's equation 4).
+
+    Args:
+        logprobs_BT: log pi of the tokens.
+        reference_BT: log ref of the tokens.
+
+    Returns:
+        One number for each token.
+
+    Example:
+        >>> kl_of_samples(torch.tensor([[-1.0]]), torch.tensor([[-1.0]]))
+        tensor([[0.]])
     """
     log_ratio_BT = reference_BT - logprobs_BT
     return log_ratio_BT.exp() - log_ratio_BT - 1
@@ -44,13 +67,39 @@ def bradley_terry_loss(chosen_B: Tensor, rejected_B: Tensor) -> Tensor:
     """-log sigmoid(r(x, y+) - r(x, y-)) [B]: how surprising the choice is, if rewards decide it.
 
     Bradley and Terry 1952; a reward model learns by it in InstructGPT (https://arxiv.org/abs/2203.02155).
+
+    Args:
+        chosen_B: Rewards of the chosen responses.
+        rejected_B: Rewards of the others.
+
+    Returns:
+        A loss for each pair.
+
+    Example:
+        >>> bradley_terry_loss(torch.tensor([1.0]), torch.tensor([1.0]))  # ln 2
+        tensor([0.6931])
     """
     return -F.logsigmoid(chosen_B - rejected_B)
 
 
 def implicit_reward(logprobs_B: Tensor, reference_B: Tensor, beta: float) -> Tensor:
-    """beta log(pi(y | x) / ref(y | x)) [B]: the reward that a model is the best answer to, up to a constant
-    of the prompt, where leaving the reference costs beta per nat."""
+    """beta log(pi(y | x) / ref(y | x)) [B]: the reward that a model implies.
+
+    The model is the best answer to it, up to a constant of the prompt, where leaving the reference costs beta
+    per nat.
+
+    Args:
+        logprobs_B: log pi of whole responses.
+        reference_B: log ref of whole responses.
+        beta: See above.
+
+    Returns:
+        A reward for each response.
+
+    Example:
+        >>> implicit_reward(torch.tensor([-2.0]), torch.tensor([-3.0]), beta=0.5)
+        tensor([0.5000])
+    """
     return beta * (logprobs_B - reference_B)
 
 
@@ -61,6 +110,21 @@ def dpo_loss(
 
     Bradley and Terry's loss on the rewards that the model itself implies (equation 7 of
     https://arxiv.org/abs/2305.18290). All four are log-probabilities.
+
+    Args:
+        chosen_B: log pi of the chosen responses.
+        rejected_B: log pi of the others.
+        chosen_ref_B: log ref of the chosen responses.
+        rejected_ref_B: log ref of the others.
+        beta: As in `implicit_reward`.
+
+    Returns:
+        A loss for each pair.
+
+    Example:
+        >>> same = torch.tensor([-3.0])
+        >>> dpo_loss(same, same, same, same, beta=0.1)  # ln 2
+        tensor([0.6931])
     """
     rewards = implicit_reward(chosen_B, chosen_ref_B, beta), implicit_reward(rejected_B, rejected_ref_B, beta)
     return bradley_terry_loss(*rewards)
@@ -75,6 +139,21 @@ def penalized_rewards(
     """-beta log(pi/ref) at every token, and the reward of the response at its last one [B, T].
 
     InstructGPT's objective, token by token (https://arxiv.org/abs/1909.08593). No gradient goes through it.
+
+    Args:
+        rewards_B: Reward of each response.
+        logprobs_BT: log pi of the tokens.
+        reference_BT: log ref of the tokens.
+        real_BT: Which tokens the model wrote.
+        beta: Cost per nat.
+
+    Returns:
+        A reward for each token.
+
+    Example:
+        >>> zero, real = torch.zeros(1, 3), torch.tensor([[True, True, False]])
+        >>> penalized_rewards(torch.tensor([5.0]), zero, zero, real, beta=0.1)
+        tensor([[0., 5., 0.]])
     """
     costs_BT = (-beta * (logprobs_BT - reference_BT)).where(real_BT, 0.0)
     places_T = torch.arange(real_BT.shape[1], device=real_BT.device)
@@ -89,6 +168,21 @@ def advantages_of(
 
     delta_t = r_t + gamma V_{t+1} - V_t, and A_t = delta_t + gamma lam A_{t+1}; after the last token of a
     response both V and A are 0. A value learns from A_t + V_t. The tokens of a response stand side by side.
+
+    Args:
+        rewards_BT: Reward of each token.
+        values_BT: Value of each place.
+        real_BT: Which tokens the model wrote.
+        gamma: Discount of later rewards.
+        lam: How far advantages look ahead.
+
+    Returns:
+        An advantage for each token.
+
+    Example:
+        >>> rewards, real = torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]])
+        >>> advantages_of(rewards, torch.zeros(1, 2), real, lam=0.5)
+        tensor([[0.5000, 1.0000]])
     """
     values_BT = values_BT.where(real_BT, 0.0)
     next_BT = F.pad(values_BT[:, 1:], (0, 1))
@@ -105,6 +199,17 @@ def group_advantages(rewards_BN: Tensor, epsilon: float = 1e-4) -> Tensor:
 
     https://arxiv.org/abs/2402.03300, section 4.1.2. The deviation divides by N - 1; where all responses
     got the same reward there is nothing to learn.
+
+    Args:
+        rewards_BN: Rewards of the responses.
+        epsilon: Keeps the divisor above 0.
+
+    Returns:
+        An advantage for each response.
+
+    Example:
+        >>> group_advantages(torch.tensor([[1.0, 1.0]]))
+        tensor([[0., 0.]])
     """
     centered_BN = rewards_BN - rewards_BN.mean(-1, keepdim=True)
     return centered_BN / (rewards_BN.std(-1, keepdim=True) + epsilon)
@@ -120,6 +225,20 @@ def clipped_policy_loss(
 
     PPO's objective (equation 7 of https://arxiv.org/abs/1707.06347): pi_old wrote the tokens, and moving
     further away from it than the clip allows gains nothing.
+
+    Args:
+        logprobs_BT: log pi of the tokens.
+        old_BT: log pi_old of the tokens.
+        advantages_BT: Their advantages.
+        clip: How far the ratio may move.
+
+    Returns:
+        A loss for each token.
+
+    Example:
+        >>> old = torch.tensor([[-2.0]])
+        >>> clipped_policy_loss(old + 1, old, torch.tensor([[1.0]]), clip=0.2)
+        tensor([[-1.2000]])
     """
     ratios_BT = (logprobs_BT - old_BT).exp()
     clipped_BT = ratios_BT.clamp(1 - clip, 1 + clip)
@@ -127,7 +246,21 @@ def clipped_policy_loss(
 
 
 def clipped_value_loss(values_BT: Tensor, old_BT: Tensor, returns_BT: Tensor, clip: float = 0.2) -> Tensor:
-    """max((V - R)^2, (V_clipped - R)^2) / 2 [B, T], where V_clipped is within the clip of the old value."""
+    """max((V - R)^2, (V_clipped - R)^2) / 2 [B, T], where V_clipped is within the clip of the old value.
+
+    Args:
+        values_BT: Values V.
+        old_BT: Values when the tokens were written.
+        returns_BT: What the values should have been, R.
+        clip: How far a value may move.
+
+    Returns:
+        A loss for each token.
+
+    Example:
+        >>> clipped_value_loss(torch.tensor([[1.0]]), torch.tensor([[1.0]]), torch.tensor([[3.0]]))
+        tensor([[2.]])
+    """
     clipped_BT = old_BT + (values_BT - old_BT).clamp(-clip, clip)
     return torch.maximum((values_BT - returns_BT) ** 2, (clipped_BT - returns_BT) ** 2) / 2
 
@@ -144,6 +277,23 @@ def grpo_loss(
     """The mean over a response's tokens of PPO's loss and beta KL(pi || ref) [B] (GRPO's equation 3).
 
     Every token of a response has the advantage of the whole.
+
+    Args:
+        logprobs_BT: log pi of the tokens.
+        old_BT: log pi_old of the tokens.
+        reference_BT: log ref of the tokens.
+        advantages_B: Advantage of each response.
+        real_BT: Which tokens the model wrote.
+        clip: As in `clipped_policy_loss`.
+        beta: Weight of the KL term.
+
+    Returns:
+        A loss for each response.
+
+    Example:
+        >>> log_p, real = torch.full((1, 2), -2.0), torch.tensor([[True, True]])
+        >>> grpo_loss(log_p, log_p, log_p, torch.tensor([1.0]), real)
+        tensor([-1.])
     """
     losses_BT = clipped_policy_loss(logprobs_BT, old_BT, advantages_B[:, None], clip)
     losses_BT = losses_BT + beta * kl_of_samples(logprobs_BT, reference_BT)

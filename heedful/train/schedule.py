@@ -17,6 +17,17 @@ def noam(width: int, warmup: int) -> Schedule:
 
     The peak, at the end of the warm-up, is (width * warmup)^-0.5: 7.0e-4 for the base model (width 512, 4000
     steps). Vaswani et al. 2017, equation 3: https://arxiv.org/abs/1706.03762
+
+    Args:
+        width: Width D of the model.
+        warmup: Steps of the rise.
+
+    Returns:
+        The learning rate at a step, as a function.
+
+    Example:
+        >>> f"{noam(512, 4000)(4000):.1e}"
+        '7.0e-04'
     """
     if warmup == 0:
         return lambda step: width**-0.5 * step**-0.5
@@ -28,7 +39,21 @@ def rising(step: int, warmup: int) -> float:
 
 
 def cosine(warmup: int, steps: int, floor: float = 0.0) -> Schedule:
-    """Up in a line, then down half a cosine to `floor`."""
+    """Up in a line, then down half a cosine to `floor`.
+
+    Args:
+        warmup: Steps of the rise.
+        steps: Steps of the run.
+        floor: Share of the peak at the end.
+
+    Returns:
+        The share of the peak at a step, as a function.
+
+    Example:
+        >>> rate = cosine(warmup=10, steps=100)
+        >>> rate(5), rate(10), rate(100)
+        (0.5, 1.0, 0.0)
+    """
 
     def rate(step: int) -> float:
         done = min(1.0, max(0, step - warmup) / max(1, steps - warmup))
@@ -38,7 +63,20 @@ def cosine(warmup: int, steps: int, floor: float = 0.0) -> Schedule:
 
 
 def linear(warmup: int, steps: int, floor: float = 0.0) -> Schedule:
-    """Up in a line, then down in a line to `floor`."""
+    """Up in a line, then down in a line to `floor`.
+
+    Args:
+        warmup: Steps of the rise.
+        steps: Steps of the run.
+        floor: Share of the peak at the end.
+
+    Returns:
+        The share of the peak at a step, as a function.
+
+    Example:
+        >>> linear(warmup=0, steps=100)(50)
+        0.5
+    """
 
     def rate(step: int) -> float:
         done = min(1.0, max(0, step - warmup) / max(1, steps - warmup))
@@ -48,7 +86,22 @@ def linear(warmup: int, steps: int, floor: float = 0.0) -> Schedule:
 
 
 def warmup_stable_decay(warmup: int, steps: int, decay: float = 0.2, floor: float = 0.0) -> Schedule:
-    """Up in a line, level, and down in a line over the last `decay` of the steps."""
+    """Up in a line, level, and down in a line over the last `decay` of the steps.
+
+    Args:
+        warmup: Steps of the rise.
+        steps: Steps of the run.
+        decay: Share of the steps that go down.
+        floor: Share of the peak at the end.
+
+    Returns:
+        The share of the peak at a step, as a function.
+
+    Example:
+        >>> rate = warmup_stable_decay(warmup=10, steps=100)
+        >>> rate(80), rate(90)
+        (1.0, 0.5)
+    """
     start = steps - round(decay * steps)
 
     def rate(step: int) -> float:
@@ -59,7 +112,18 @@ def warmup_stable_decay(warmup: int, steps: int, decay: float = 0.2, floor: floa
 
 
 def constant(warmup: int) -> Schedule:
-    """Up in a line, then level."""
+    """Up in a line, then level.
+
+    Args:
+        warmup: Steps of the rise.
+
+    Returns:
+        The share of the peak at a step, as a function.
+
+    Example:
+        >>> constant(warmup=10)(1000)
+        1.0
+    """
     return lambda step: rising(step, warmup)
 
 
@@ -67,7 +131,25 @@ SCHEDULES = ("noam", "cosine", "linear", "wsd", "constant")
 
 
 def schedule(name: str, warmup: int, steps: int, floor: float = 0.0, width: int = 1) -> Schedule:
-    """A schedule by name; only noam depends on the model's width."""
+    """A schedule by name.
+
+    Args:
+        name: "noam", "cosine", "linear", "wsd" or "constant".
+        warmup: Steps of the rise.
+        steps: Steps of the run.
+        floor: Share of the peak at the end.
+        width: Width of the model, which only noam depends on.
+
+    Returns:
+        The factor of the setting learning_rate at a step, as a function.
+
+    Raises:
+        ValueError: There is no such schedule.
+
+    Example:
+        >>> schedule("linear", warmup=0, steps=100)(50)
+        0.5
+    """
     known = {
         "noam": lambda: noam(width, warmup),
         "cosine": lambda: cosine(warmup, steps, floor),

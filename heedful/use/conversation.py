@@ -31,11 +31,18 @@ PROBE: list[Message] = [{"role": "user", "content": "hello"}]
 class Conversation:
     """What was said, and how the model is given it.
 
-    >>> from heedful.use.conversation import Conversation
-    >>> talk = Conversation(load("runs/toy-lm"), {"max_new_tokens": 10})
-    >>> talk.say("the cat")
-    >>> print(*talk.answer(), sep="|")
-     |s|a|t| |o|n| |t|h
+    Args:
+        model: A decoder.
+        options: Those of `generate`.
+        system: The system prompt, if the chat template takes one.
+        keep: Read again only what has changed since the last answer.
+
+    Example:
+        >>> talk = Conversation(heedful.load("runs/lm"), {"max_new_tokens": 4})
+        >>> talk.say("The old king")
+        >>> "".join(talk.answer())
+        ' is going to be'
+        >>> talk.clear()
     """
 
     def __init__(self, model: Model, options: dict[str, Any], system: str = "", keep: bool = True) -> None:
@@ -77,13 +84,23 @@ class Conversation:
     # Turns
 
     def say(self, text: str) -> None:
-        """A message of the user's."""
+        """Add a message of the user's.
+
+        Args:
+            text: The message.
+        """
         self.messages.append({"role": "user", "content": text})
 
     def answer(self, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str]:
-        """The model's answer piece by piece; what was written until it is stopped becomes its message.
+        """Write the model's answer piece by piece; what was written until it is stopped becomes its message.
 
-        is_stopped: looked at after every token. Nothing has changed if the messages do not fit the context.
+        Nothing has changed if the messages do not fit the context.
+
+        Args:
+            is_stopped: Asked after every token whether to stop.
+
+        Returns:
+            An iterator of strings.
         """
         row = self.fitted()
         return self.written(row, is_stopped)

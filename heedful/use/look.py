@@ -59,6 +59,8 @@ def look(
         >>> seen.down, seen.across  # doctest: +NORMALIZE_WHITESPACE
         (['Mes', 'tantes', 'sont', 'curieuses', '.', '[EOS]'],
          ['My', 'aunts', 'are', 'curious', '.'])
+        >>> heedful.load("runs/demo").look("My aunts are curious.", by="norm", layer=1, head="mean").by
+        'norm'
     """
     from ..inside.attribute import attribute
     from ..inside.look.heads import practice

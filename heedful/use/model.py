@@ -2,9 +2,7 @@
 apple.")`.
 
 `load` reads a model and `save` writes it; `Model` holds what was loaded. Its abilities are functions of their
-own files, listed in ABILITIES. A string in gives one result, a list gives a list. In the examples, runs/toy
-and its like are tiny models that know a few sentences by heart, as the tests train them
-(tests/helpers/small_runs.py): what they answer is no measure of anything.
+own files, listed in ABILITIES.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ import torch
 from helpers.decoding_cases import Case, Spy
 
 from heedful.decode import filters as f
-from heedful.decode.beam import PrefixTree, beam_search
+from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
+from heedful.decode.prefix_tree import PrefixTree
 from heedful.decode.sampling import Sampler, sample
 from heedful.decode.step import LEAD, DecoderStep, Step
 from heedful.decode.streaming import (

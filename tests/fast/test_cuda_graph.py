@@ -20,9 +20,10 @@ from helpers.kernel_cases import (
 )
 
 from heedful.decode import step as steps
-from heedful.decode.beam import PrefixTree, Rules, beam_search, begin, extend_by_one, extend_run
+from heedful.decode.beam import Rules, beam_search, begin, extend_by_one, extend_run
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
+from heedful.decode.prefix_tree import PrefixTree
 from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.fast.cuda_graph import rounded

@@ -1,15 +1,11 @@
 """What a loaded model keeps, shows and can do; what it is saved as; the examples of its documentation."""
 
 import copy
-import doctest
 import inspect
-import io
 import json
 import pickle
 import re
 import shutil
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 import tokenizers as tk
@@ -24,25 +20,6 @@ import heedful.use.model
 from heedful import BadInput
 from heedful.decode.options import NOT_STREAMED, decoding_options
 from heedful.use.results import Answer, Filled, Guess, Label
-
-
-def test_every_example_in_the_documentation_of_the_model_holds(small_run, monkeypatch):
-    for name, toy in {
-        "demo": "toy",
-        **{task: f"toy-{task}" for task in ("lm", "mlm", "classify", "span", "choose", "parse", "summarize")},
-    }.items():
-        folder = Path(small_run(name))
-        (folder.parent / toy).symlink_to(name)
-    monkeypatch.chdir(folder.parent.parent)
-    heard, runner = io.StringIO(), doctest.DocTestRunner()
-    inside = [f"heedful.inside.{name}" for name in ("attribute", "bootstrap", "lens", "rollout", "similar")]
-    for name in inside:
-        module = import_module(name)
-        globs = {"load": heedful.load} | (vars(module) if name in inside else {})
-        found = doctest.DocTestFinder().find(module, globs=globs)
-        for test in found:
-            runner.run(test, out=heard.write)
-    assert heard.getvalue() == "" and runner.summarize(verbose=False).attempted >= 8
 
 
 def test_a_model_keeps_what_was_loaded(load, tmp_path):

@@ -63,8 +63,23 @@ def costs(
     source_length: int | None = None,
     precision: str = "fp32",
 ) -> Costs:
-    """What `model` costs for a batch of rows of `length` tokens (reading `source_length`, if it reads a
-    source)."""
+    """What a model costs for a batch of rows: parameters, FLOPs and memory, by arithmetic.
+
+    Args:
+        model: The network; it may be on the meta device, without numbers.
+        batch: Rows.
+        length: Tokens of a row.
+        source_length: Tokens of a source, if the model reads one.
+        precision: "fp32", "bf16" or "fp16".
+
+    Returns:
+        `Costs`, which a notebook shows as a picture.
+
+    Example:
+        >>> found = costs(heedful.load("runs/lm").model, batch=2, length=32)
+        >>> found.parameters, sorted(found.flops_per_token)
+        (51072, ['forward', 'training'])
+    """
     if precision not in PRECISIONS:
         raise ValueError(f'precision is {" or ".join(PRECISIONS)}, not "{precision}"')
     model = model.decoder if isinstance(model, Dalle) else model

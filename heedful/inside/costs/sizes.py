@@ -111,8 +111,17 @@ def fitted(values: list[int]) -> tuple[float, float, float]:
 def crossover(model: Any) -> int | None:
     """The least length at which the products between queries and keys cost as much as everything else.
 
-    The source of an encoder-decoder is taken to be as long, unless it is an image. None: there is no such
-    length below 16 million tokens.
+    The source of an encoder-decoder is taken to be as long, unless it is an image.
+
+    Args:
+        model: The network.
+
+    Returns:
+        The length; None if there is no such length below 16 million tokens.
+
+    Example:
+        >>> crossover(heedful.load("runs/lm").model)
+        385
     """
 
     def is_beyond(length: int) -> bool:
@@ -139,9 +148,22 @@ def largest_batch(
     precision: str = "fp32",
     use: str = "training",
 ) -> int | None:
-    """The largest batch whose `use` (training or inference) needs at most `room` bytes; 0 if none does.
+    """The largest batch whose training or inference fits into memory.
 
-    None: a row more needs no more memory, as in a model that keeps nothing while it is used.
+    Args:
+        model: The network.
+        room: Bytes.
+        length: Tokens of a row.
+        source_length: Tokens of a source, if the model reads one.
+        precision: As in `costs`.
+        use: "training" or "inference".
+
+    Returns:
+        Rows; 0 if none fits; None if a row more needs no more memory.
+
+    Example:
+        >>> largest_batch(heedful.load("runs/lm").model, room=2**30, length=32)
+        2884
     """
 
     def needed(batch: int) -> int:

@@ -50,7 +50,22 @@ CHECKS: dict[str, Callable[[Patient], Finding]] = {
 def examine(
     loaded: Loaded, folder: Path | None = None, recipe: Recipe | None = None, seed: int = 0
 ) -> Iterator[Finding | tuple[str, str]]:
-    """Make every check in turn: a finding, or (which check, why it does not apply)."""
+    """Check a model: padding, leaks of the future, caches, tokenizers, dead heads and others.
+
+    Args:
+        loaded: `model.loaded`.
+        folder: The folder of a run, if there is one.
+        recipe: The recipe of a run, `model.recipe`.
+        seed: Seed of random inputs.
+
+    Yields:
+        For each check a `Finding`, or a pair: which check, and why it does not apply.
+
+    Example:
+        >>> found = list(examine(heedful.load("runs/lm").loaded))
+        >>> {one.verdict for one in found if not isinstance(one, tuple)} <= {"ok", "warn"}
+        True
+    """
     patient = Patient(loaded, folder, recipe, seed)
     for name, check in CHECKS.items():
         try:
