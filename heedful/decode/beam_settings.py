@@ -17,7 +17,7 @@ from .scores import NEVER
 
 
 def gnmt(length: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^alpha (Wu et al. 2016).
+    """`((5 + |Y|) / 6)^alpha` (Wu et al. 2016).
 
     Args:
         length: Lengths of hypotheses.
@@ -34,7 +34,7 @@ def gnmt(length: Tensor, alpha: float) -> Tensor:
 
 
 def power(length: Tensor, alpha: float) -> Tensor:
-    """|Y|^alpha (fairseq, Hugging Face): 0 ranks by probability, 1 by the mean log-probability.
+    """`|Y|^alpha` (fairseq, Hugging Face): 0 ranks by probability, 1 by the mean log-probability.
 
     Args:
         length: Lengths of hypotheses.
