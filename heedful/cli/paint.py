@@ -9,10 +9,8 @@ heedful paint runs/text-to-image "a green cross" --pictures 8 --candidates 64 --
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -159,27 +157,13 @@ def sheet(drawn: list[Drawn], caption: str) -> str:
     import numpy as np
 
     from ..data.images.files import png_bytes
+    from ..inside.look.drawing import Drawing, heading
+    from ..inside.look.shapes import MARGIN, SMALL, Raster, TextLabel
 
-    columns = min(ACROSS, len(drawn))
-    rows = -(-len(drawn) // columns)
-    width = GAP + columns * (SIDE + GAP)
-    height = 2 * GAP + LINE + rows * (SIDE + LINE + GAP)
-    parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
-        ),
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{GAP}" y="{GAP + 13}">{escape(caption)}</text>',
-    ]
+    picture = Drawing()
+    top = heading(picture, caption)
     for i, one in enumerate(drawn):
-        x, y = GAP + i % columns * (SIDE + GAP), 2 * GAP + LINE + i // columns * (SIDE + LINE + GAP)
-        data = base64.b64encode(png_bytes(np.ascontiguousarray(one.pixels_HWC))).decode()
-        parts += [
-            (
-                f'<image x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" style="image-rendering:pixelated" '
-                f'href="data:image/png;base64,{data}"/>'
-            ),
-            f'<text x="{x}" y="{y + SIDE + 14}">{one.fit:.3f}</text>',
-        ]
-    return "\n".join([*parts, "</svg>\n"])
+        x, y = MARGIN + i % ACROSS * (SIDE + GAP), top + i // ACROSS * (SIDE + LINE + GAP)
+        picture.add(Raster(x, y, SIDE, SIDE, png_bytes(np.ascontiguousarray(one.pixels_HWC))))
+        picture.add(TextLabel(x, y + SIDE + 14, f"{one.fit:.3f}", SMALL))
+    return picture.svg()
