@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from ..models.base.skeleton import skeleton
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
+from ..train.parallel.tensor import refuse_unsplittable
 from ..train.parallel.way import ProcessGrid, Way, read_way
 from ..train.processes import World
 from .memory import Needed, format_bytes, free_memory, memory_needed
@@ -42,12 +44,18 @@ def local_size() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
 
 
-def in_groups(recipe: Recipe, world: World) -> World:
-    """The world, where as many processes compute each example together as the recipe says."""
+def refuse_unspreadable(recipe: Recipe, job: Job, world: World) -> None:
+    """What so many processes cannot share; the leading one says so before the others begin."""
     way = read_way(recipe.train.parallel)
     if world.size > 1:
-        way.grid(world.size, local_size())  # refuses what cannot be
-    return world.in_groups(way.tensor)
+        way.grid(world.size, local_size())
+        if way.tensor > 1:
+            refuse_unsplittable(skeleton(job.architecture, job.config), way.tensor)
+
+
+def in_groups(recipe: Recipe, world: World) -> World:
+    """The world, where as many processes compute each example together as the recipe says."""
+    return world.in_groups(read_way(recipe.train.parallel).tensor)
 
 
 def spreading(recipe: Recipe, job: Job, model: nn.Module, world: World, device: torch.device) -> Spreading:

@@ -28,6 +28,7 @@ from ..train.processes import World
 from .belonging import belonging, belongs, fingerprint, wait_until_seen
 from .clock import Clock
 from .folder import METRICS, RECIPE, RunFolder
+from .parallel import refuse_unspreadable
 from .resume import (
     DATA_RECIPE,
     ROUNDING,
@@ -186,6 +187,7 @@ def prepare_and_train(
     precompute(recipe, examples, reporter, device)
     recipe, reasons = decide(recipe, examples, reporter, device, world)
     job = find_task(recipe.task).job(recipe, examples)
+    refuse_unspreadable(recipe, job, world)
     job = replace(job, plan=[*job.plan, *foreseen, *reasons])
     if open_:  # how data are read was still to be chosen
         before = {name: fact for name, fact in before.items() if name != DATA_RECIPE}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from heedful.fast.training import for_training
 from heedful.models import config_class, family
@@ -24,12 +25,15 @@ from heedful.tasks.translate_rows import PairBatch
 from heedful.train import average, loop, optimizer, processes, schedule
 from heedful.train.loss import NOTHING
 from heedful.train.muon import Muon
+from heedful.train.parallel import replicate
 from heedful.train.parallel.spread import spread
 from heedful.train.parallel.way import ProcessGrid, read_way
 from heedful.train.processes import whole
 
 CPU = torch.device("cpu")
 MICROS, ROWS, LENGTH, VOCAB = 4, 2, 7, 29  # 29 words: parts of a vocabulary are not equal
+BUCKET = 4096  # bytes
+SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
 SIZES = {"vocab": VOCAB, "width": 16, "heads": 4, "ffn_width": 24, "layers": 2}
 LONE = {"context": LENGTH}
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -131,10 +135,59 @@ def trained(case: Case, world: processes.World) -> dict[str, Any]:
     return {"steps": seen, "weights": sizes}
 
 
+def one_step(world: processes.World, way: str, size: dict[str, int]) -> tuple[torch.nn.Module, list[list]]:
+    """A model after the backward passes of a step, and what happened meanwhile, in order."""
+    events: list[list] = []
+    model = made(Case("gpt2", sizes={"layers": 6, **size}))
+    add_up, scatter = replicate.add_up, getattr(dist, SCATTER)
+
+    def noted(state, bucket):
+        events.append(["sum", bucket.buffer().untyped_storage().data_ptr()])
+        return add_up(state, bucket)
+
+    def noted_scatter(*given, **more):
+        events.append(["sum", 0])
+        return scatter(*given, **more)
+
+    replicate.add_up = noted
+    setattr(dist, SCATTER, noted_scatter)
+    try:
+        grid = read_way(way).grid(world.size, world.size)
+        loop_model, loss_of = spread(model, lm.loss_of, grid, CPU, bucket_megabytes=BUCKET / 2**20)
+        for number, block in enumerate(model.stack.blocks):
+            block.register_full_backward_hook(lambda *given, number=number: events.append(["block", number]))
+        settings = loop.LoopSettings(rate=0.0, schedule=schedule.constant(1), steps=1)
+        micro = [micro_batch("gpt2", 0, number) for number in (0, 1)]
+        loop.accumulate(loop_model, micro, loss_of, 100, settings, None)
+    finally:
+        replicate.add_up = add_up
+        setattr(dist, SCATTER, scatter)
+    return model, events
+
+
+def observed(world: processes.World) -> dict[str, Any]:
+    """When sums over processes are made, and where gradients lie."""
+    model, events = one_step(world, "ddp", {})
+    _, sharded = one_step(world, "fsdp", {})
+    lie_in = {grad.untyped_storage().data_ptr(): grad.untyped_storage().nbytes() for grad in gradients(model)}
+    return {
+        "ddp": events,
+        "fsdp": sharded,
+        "weights": sum(weight.nbytes for weight in model.parameters()),
+        "gradients": lie_in,
+    }
+
+
+def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [weight.grad for weight in model.parameters() if weight.grad is not None]
+
+
 def main(cases: str, answers: str) -> None:
     torch.set_num_threads(1)
     world = processes.join_world(CPU)
     found = [trained(Case(**fields), world) for fields in json.loads(Path(cases).read_text())]
+    if world.size == 2:
+        found.append(observed(world))
     if world.leads:
         Path(answers).write_text(json.dumps(found))
     processes.leave_world(world)

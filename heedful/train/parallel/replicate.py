@@ -1,7 +1,5 @@
 """Copies: every process has the whole model; buckets of gradients are added during the backward pass."""
 
-import warnings
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -9,18 +7,30 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .wrapped import Wrapped
 
+BUCKET_MEGABYTES = 25.0  # torch's own: large enough for a network, small enough to begin early
 
-def replicate(model: nn.Module, bucket_megabytes: float = 25.0) -> DistributedDataParallel:
+
+class WithUnused(Wrapped):
+    """A wrapped model, and a weight that nobody uses.
+
+    Which weights are used may differ between batches and processes, so torch looks for unused ones in each
+    pass. Where it finds none, it says in every run that it should not have looked.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.unused = nn.Parameter(next(model.parameters()).new_zeros(1))
+
+
+def replicate(model: nn.Module, bucket_megabytes: float = BUCKET_MEGABYTES) -> DistributedDataParallel:
     """Gradients are views of the buckets, so there is no second copy of them.
 
     A weight that a micro-batch does not use has a gradient of 0 from it.
     """
-    # What the extra look for unused weights costs is small, and which they are may differ between batches.
-    warnings.filterwarnings("ignore", "find_unused_parameters=True was specified", UserWarning)
     # A graph of torch.compile is one block, so gradients come block by block without its own splitting.
     torch._dynamo.config.optimize_ddp = False
     made = DistributedDataParallel(
-        Wrapped(model),
+        WithUnused(model),
         bucket_cap_mb=bucket_megabytes,
         gradient_as_bucket_view=True,
         find_unused_parameters=True,

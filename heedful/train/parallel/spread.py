@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from ..loss import Loss
-from .replicate import replicate
+from .replicate import BUCKET_MEGABYTES, replicate
 from .shard import shard
 from .tensor import split
 from .way import ProcessGrid
@@ -21,11 +21,15 @@ AXES = ("replicas", "shards", "tensor")
 
 
 def spread(
-    model: nn.Module, loss_of: LossOf, grid: ProcessGrid, device: torch.device
+    model: nn.Module,
+    loss_of: LossOf,
+    grid: ProcessGrid,
+    device: torch.device,
+    bucket_megabytes: float = BUCKET_MEGABYTES,
 ) -> tuple[nn.Module, LossOf]:
     """The model as the loop sees it, and its loss. Every process must call this."""
     if grid.shards == grid.tensor == 1:
-        return replicate(model), loss_within(loss_of)
+        return replicate(model, bucket_megabytes), loss_within(loss_of)
     mesh = init_device_mesh(device.type, (grid.replicas, grid.shards, grid.tensor), mesh_dim_names=AXES)
     if grid.tensor > 1:
         split(model, mesh["tensor"])
