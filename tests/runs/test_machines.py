@@ -37,8 +37,9 @@ SETTINGS = {
 BOUND = 8.0  # seconds
 
 
-def command(run: str) -> list[str]:
-    return ["train", "lm", "--run", run, *(f"--set={key}={value}" for key, value in SETTINGS.items())]
+def command(run: str, **more: object) -> list[str]:
+    asked = SETTINGS | {key.replace("__", "."): value for key, value in more.items()}
+    return ["train", "lm", "--run", run, *(f"--set={key}={value}" for key, value in asked.items())]
 
 
 class Pair:
@@ -51,10 +52,10 @@ class Pair:
     def hosts(self) -> list[str]:
         return [machine.host for machine in self.pair]
 
-    def launch(self, number: int, job: str, **environment: str):
-        """The same command on one of the machines."""
+    def launch(self, number: int, job: str, more: dict[str, object] | None = None, **environment: str):
+        """The same command on one of the machines. more: settings."""
         environment |= {"HEEDFUL_HANG_SECONDS": str(BOUND)}
-        asked = ["--", DRIVER, *command(job)]
+        asked = ["--", DRIVER, *command(job, **(more or {}))]
         return launch(self.pair[number], self.pair[0], job, self.folder, asked, **environment)
 
     def log(self, number: int) -> str:
@@ -103,6 +104,25 @@ def test_two_machines_log_what_one_process_does(pair, whole, monkeypatch):
     assert main(command("alone")) == 0
     one, four = pair.steps("alone"), pair.steps(whole)
     assert [line.keys() for line in one] == [line.keys() for line in four] and len(one) == STEPS + 3
+    for a, b in zip(one, four, strict=True):
+        assert b == pytest.approx(a, rel=1e-6 if "norm" not in a else 1e-4), a["step"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["hsdp", "hsdp,tensor=2", "fsdp,tensor=2"])
+def test_two_machines_share_a_model_as_one_process_trains_it(way, pair, monkeypatch):
+    """Seen: losses within 8.5e-8."""
+    even = {"model__width": 16, "model__heads": 4, "train__steps": 6, "evaluate__every": 6}
+    name = way.replace(",tensor=", "-")
+    monkeypatch.chdir(pair.folder)
+    assert main(command(f"alone-{name}", **even)) == 0
+    both = [pair.launch(number, name, even | {"train__parallel": way}) for number in (0, 1)]
+    try:
+        assert [launcher.wait(timeout=180) for launcher in both] == [0, 0], pair.logs()
+    finally:
+        end(*both)
+    one, four = pair.steps(f"alone-{name}"), pair.steps(name)
+    assert len(one) == len(four) == 7
     for a, b in zip(one, four, strict=True):
         assert b == pytest.approx(a, rel=1e-6 if "norm" not in a else 1e-4), a["step"]
 
