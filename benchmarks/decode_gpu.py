@@ -22,7 +22,7 @@ from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
-from heedful.fast.cuda_graph import GraphStep
+from heedful.fast.cuda_graph import CHUNK, GraphStep
 from heedful.fast.decoding import for_decoding
 from heedful.models import gpt2, llama, transformer
 from heedful.models.base.shells import Decoder, EncoderDecoder
@@ -190,10 +190,10 @@ def time_step(size: str, model: Decoder, rows: int, length: int, bandwidth: floa
         runner.chosen.counts_R.zero_()
         torch.cuda.synchronize()
         start = time.perf_counter()
-        for _ in range(20):
+        for _ in range(CHUNK):
             runner.run("likeliest", runner.take_likeliest)
         torch.cuda.synchronize()
-        best = min(best, (time.perf_counter() - start) / 20)
+        best = min(best, (time.perf_counter() - start) / CHUNK)
     read = 2 * (layers * 12 * width**2 + 50257 * width) + rows * 4 * layers * width * (length + 12)
     print(
         f"{size:>6} batch {rows:3} after {length:5}: {1e3 * best:7.3f} ms {rows / best:9,.0f} tokens/s, "
