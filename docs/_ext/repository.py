@@ -29,6 +29,7 @@ PAGES = {  # a file outside docs/, and the page that includes it
 }
 SOURCE = re.compile(r"((?:heedful|tests|benchmarks|tools)/[\w/.-]+\.py)(?:::([\w.]+))?")
 LISTINGS = "source"  # the folder of listings on the site
+LISTED = re.compile(rf"(?:\.\./)*{LISTINGS}/(.+\.py)\.html(?:#.*)?")
 
 
 class LinksToRepository(SphinxPostTransform):
@@ -64,7 +65,13 @@ class LinksToSources(SphinxTransform):
             link = nodes.reference("", "", refuri=address, internal=True)
             word.replace_self(link)
             link += word
-            self.env.metadata[self.env.docname].setdefault("sources", set()).add(found[1])
+
+
+def note_sources(app: Sphinx, page: nodes.document) -> None:
+    """Remember which listings a page links to, also where Sphinx links to the line of a documented name."""
+    for link in page.findall(nodes.reference):
+        if found := LISTED.fullmatch(link.get("refuri", "")):
+            app.env.metadata[app.env.docname].setdefault("sources", set()).add(found[1])
 
 
 @cache
@@ -107,5 +114,6 @@ def listings(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_post_transform(LinksToRepository)
     app.add_transform(LinksToSources)
+    app.connect("doctree-read", note_sources, priority=900)  # after sphinx.ext.linkcode
     app.connect("html-collect-pages", listings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
