@@ -79,7 +79,11 @@ def test_every_test_on_the_page_exists():
 
 
 def test_every_worked_example_is_on_the_page():
-    here = "tests/test_lectures.py"
     mentioned = {test for _, _, tests in built() for test in tests}
-    examples = {name for name in functions(here) if name.startswith("test_")}
-    assert {name for name in examples if f"{here}::{name}" not in mentioned} == set()
+    examples = {
+        f"{file}::{name}"
+        for file in ("tests/test_lectures.py", "tests/test_lectures_training.py")
+        for name in functions(file)
+        if name.startswith("test_")
+    }
+    assert examples - mentioned == set()

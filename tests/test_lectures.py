@@ -133,16 +133,27 @@ def test_two_matrix_products_are_the_whole_of_self_attention():
 
 
 def test_hi_how_are_you_has_four_by_four_scores_which_are_then_scaled():
-    """The numbers are our own; the steps are the slide's: all pairs, divided by sqrt(d), softmax by row."""
-    words, width = ["Hi", "how", "are", "you"], 16
-    queries, keys = 3 * normal(1, 1, len(words), width), 3 * normal(1, 1, len(words), width)
-    table, scaled = Dot()(queries, keys)[0, 0], ScaledDot()(queries, keys)[0, 0]
-    assert table.shape == (4, 4)
-    for i, j in ((0, 3), (2, 1)):  # "Hi" looks at "you", "are" at "how"
-        close(table[i, j], (queries[0, 0, i] * keys[0, 0, j]).sum())
-    close(scaled, table / 4)
-    close(attention_weights(queries, keys)[0, 0], scaled.softmax(-1))
-    assert (scaled.softmax(-1).amax(-1) < table.softmax(-1).amax(-1)).all()  # scaling softens
+    """The scores of "Hi" are the slide's; the other rows, and the width of 64, are our own."""
+    hi = [98, 27, 10, 12]
+    rows = [hi, [31, 90, 24, 66], [15, 40, 88, 52], [8, 71, 45, 93]]
+    table, words = torch.tensor(rows).double(), torch.eye(4, 64).double()
+    layer = MultiHeadAttention(64, 1, bias=False).double()
+    with torch.no_grad():
+        layer.query.weight.copy_(torch.eye(64))
+        layer.key.weight.zero_()[:4, :4] = table  # query i times key j is score i, j
+        queries, keys = layer.query(words)[None, None], layer.key(words)[None, None]
+        close(Dot()(queries, keys)[0, 0], table)
+        scaled = ScaledDot()(queries, keys)[0, 0]
+        assert scaled[0].tolist() == [12.25, 3.375, 1.25, 1.5]
+        with watch(layer) as trace:
+            layer(words[None])
+    weights = trace[""].weights[0][0, 0]
+    for i, row in enumerate(rows):
+        powers = [math.exp(score / 8) for score in row]
+        close(scaled[i], table[i] / 8)
+        close(weights[i], torch.tensor(powers, dtype=torch.float64) / sum(powers))
+    assert [round(w, 4) for w in weights[0].tolist()] == [0.9998, 0.0001, 0.0, 0.0]
+    assert (weights.amax(-1) < table.softmax(-1).amax(-1)).all()  # scaling softens
 
 
 def test_large_scores_leave_the_softmax_hardly_any_gradient():
