@@ -26,7 +26,20 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class TrainingCurves(Pictured):
-    """Figures over the steps of a run: {"loss", "rate", "norm", "valid_loss", ...: [(step, figure)]}."""
+    """Figures over the steps of a run. It is a picture in a notebook.
+
+    Attributes:
+        name: Name of the run.
+        figures: (step, figure) of every line of the log, by name: "loss", "rate" and "norm" of steps,
+            "valid_loss" and other scores of evaluations.
+
+    Example:
+        >>> curves = curves_of("runs/choose")
+        >>> curves.steps, [step for step, loss in curves.figures["valid_loss"]]
+        (150, [150])
+        >>> curves.svg()[:4]
+        '<svg'
+    """
 
     name: str
     figures: dict[str, Points] = field(repr=False)
@@ -73,7 +86,19 @@ class TrainingCurves(Pictured):
         return "what was logged"
 
     def text(self, width: int = 60) -> str:
-        """A line for each figure: its course, its first number and its last."""
+        """Write a line for each figure: its course, its first number and its last.
+
+        Args:
+            width: Characters of a course.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> print(TrainingCurves("mine", {"loss": [(1, 4.0), (2, 3.0), (3, 2.0)]}).text(width=5))
+            mine: 3 steps
+            loss  █▅▁    4 → 2
+        """
         lines = [f"{self.name}: {self.steps:,} steps"]
         longest = max(map(len, self.figures), default=0)
         for name, points in self.figures.items():
@@ -86,8 +111,23 @@ class TrainingCurves(Pictured):
         return {"run": self.name, "steps": self.steps, "figures": self.figures}
 
 
-def curves_of(run: Path) -> TrainingCurves:
-    """The curves of a run's folder; a folder without metrics is refused."""
+def curves_of(run: str | Path) -> TrainingCurves:
+    """Read the training curves of a run.
+
+    Args:
+        run: The folder of the run, which may still be training.
+
+    Returns:
+        `TrainingCurves`.
+
+    Raises:
+        BadInput: There are no metrics yet.
+
+    Example:
+        >>> curves_of("runs/choose").steps
+        150
+    """
+    run = Path(run)
     path, after, figures = run / METRICS, 0, dict[str, Points]()
     while True:
         new = metrics(path, after)

@@ -28,23 +28,52 @@ OWNER = 4096  # bytes of a lock file
 
 
 class NewMetrics(NamedTuple):
-    """Lines of metrics.jsonl or samples.jsonl since the last time."""
+    """Lines of metrics.jsonl or samples.jsonl since the last time.
+
+    Attributes:
+        rows: What the lines say, as dictionaries.
+        cursor: Bytes that have been read: where the next call goes on.
+        skipped: Lines that are not what they should be.
+
+    Example:
+        >>> NewMetrics([{"step": 1, "loss": 4.0}], cursor=24, skipped=0).rows[0]["loss"]
+        4.0
+    """
 
     rows: list[dict[str, Any]]
     cursor: int  # bytes that have been read: where the next call goes on
     skipped: int  # lines that are not what they should be
 
 
-def metrics(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
-    """The whole lines of a metrics file after so many bytes, about `most` bytes of them.
+def metrics(path: str | Path, after: int = 0, most: int = READ) -> NewMetrics:
+    """Read the whole lines of a metrics file after so many bytes, about `most` bytes of them.
 
     The last line waits until it is whole. A file that is shorter than `after` was written anew, as a resumed
     run does, and is read from its beginning. Call again until the cursor stays.
+
+    Args:
+        path: metrics.jsonl in the folder of a run.
+        after: Bytes that were read before: `cursor` of the last call.
+        most: Bytes to read, about.
+
+    Returns:
+        `NewMetrics`. A row has "step" and the figures of a step or of an evaluation.
+
+    Raises:
+        BadInput: `after` or `most` is out of range.
+
+    Example:
+        >>> new = metrics("runs/choose/metrics.jsonl")
+        >>> new.rows[0]["step"], sorted(new.rows[0]), new.skipped
+        (1, ['loss', 'norm', 'rate', 'step', 'tokens'], 0)
+        >>> metrics("runs/choose/metrics.jsonl", after=new.cursor).rows
+        []
     """
     if after < 0 or most < 1:
         raise BadInput(
             f"metrics cannot be read from byte {after}, {most} at a time: give numbers from 0 and 1"
         )
+    path = Path(path)
     if not present(path):
         return NewMetrics([], 0, 0)
     with naming(path), inside(path.parent, path.name).open("rb") as file:
@@ -59,11 +88,21 @@ def metrics(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
     return NewMetrics(rows, start + len(whole), len(found) - len(rows))
 
 
-def samples(path: Path, after: int = 0, most: int = READ) -> NewMetrics:
-    """The whole lines of a samples file after so many bytes, read as `metrics` reads.
+def samples(path: str | Path, after: int = 0, most: int = READ) -> NewMetrics:
+    """Read the whole lines of a samples file, as `metrics` reads: what the model wrote at each evaluation.
 
-    A row is {"step": N, "samples": [{"source": ..., "output": ..., "reference": ...}, ...]}: what the model
-    wrote at an evaluation for the same few held-out examples.
+    Args:
+        path: samples.jsonl in the folder of a run.
+        after: Bytes that were read before: `cursor` of the last call.
+        most: Bytes to read, about.
+
+    Returns:
+        `NewMetrics`. A row has "step" and "samples": a list of {"source", "output", "reference"}.
+
+    Example:
+        >>> row = samples("runs/summarize/samples.jsonl").rows[-1]
+        >>> row["step"], sorted(row["samples"][0])
+        (60, ['output', 'reference', 'source'])
     """
     found = metrics(path, after, most)
     rows = [row for row in found.rows if holds_samples(row)]
@@ -97,8 +136,20 @@ def recipe(run: Path) -> dict[str, Any]:
         return read_json(inside(run, RECIPE))
 
 
-def status(run: Path) -> dict[str, Any]:
-    """Why a run stopped ("reason", "time", "step"); empty of one that has not stopped yet."""
+def status(run: str | Path) -> dict[str, Any]:
+    """Why a run stopped.
+
+    Args:
+        run: The folder of the run.
+
+    Returns:
+        A dictionary with "reason", "time" and "step"; an empty one for a run that has not stopped yet.
+
+    Example:
+        >>> status("runs/choose")["reason"]
+        'done'
+    """
+    run = Path(run)
     if not present(run / STATUS):
         return {}
     with naming(run / STATUS):
@@ -136,16 +187,38 @@ def lives(owner: Mapping[str, Any]) -> bool:
     return began is not None and (began == "" or not owner.get("started") or began == owner["started"])
 
 
-def checkpoints(run: Path) -> list[int]:
-    """The steps of the checkpoints, the newest first; whether their bytes are sound is not looked at."""
-    folder = run / CHECKPOINTS
+def checkpoints(run: str | Path) -> list[int]:
+    """The steps of the checkpoints in a run's folder. Their bytes are not checked.
+
+    Args:
+        run: The folder of the run.
+
+    Returns:
+        The steps, the newest first.
+
+    Example:
+        >>> checkpoints("runs/choose")
+        [150]
+    """
+    folder = Path(run) / CHECKPOINTS
     with naming(folder):
         names = [path.name for path in folder.iterdir() if path.is_dir()] if present(folder) else []
     return sorted((int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))), reverse=True)
 
 
-def best(run: Path) -> dict[str, Any]:
-    """{"step": of the best weights, and their figures}, once the run is done; empty before."""
+def best(run: str | Path) -> dict[str, Any]:
+    """The best evaluation of a run that is done.
+
+    Args:
+        run: The folder of the run.
+
+    Returns:
+        A dictionary with the "step" of the best weights and its figures; an empty one before the run is done.
+
+    Example:
+        >>> sorted(best("runs/choose"))
+        ['accuracy', 'loss', 'step']
+    """
     said = status(run)
     figures = said.get("best")
     step = said.get("best_step")

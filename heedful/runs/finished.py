@@ -20,8 +20,24 @@ if TYPE_CHECKING:
 STATUS = "status.json"
 
 
-def read_run(run: Path) -> tuple[Recipe, dict[str, Any]]:
-    """Its recipe, and what is known beside it; whatever is no run is refused."""
+def read_run(run: str | Path) -> tuple[Recipe, dict[str, Any]]:
+    """Read the recipe of a run.
+
+    Args:
+        run: The folder of the run.
+
+    Returns:
+        (recipe, facts): the recipe, and what else the result depends on, such as versions and hashes of data.
+
+    Raises:
+        BadInput: The folder is no run, or its recipe cannot be read.
+
+    Example:
+        >>> recipe, facts = read_run("runs/choose")
+        >>> recipe.task, recipe.train.steps, facts["device"]
+        ('choose', 150, 'cpu')
+    """
+    run = Path(run)
     if not run.is_dir():
         why = "is a file" if run.exists() else "is not there"
         raise BadInput(one_line(f"{run} {why}: give the folder of a run, such as runs/translate"))

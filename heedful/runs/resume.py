@@ -32,14 +32,32 @@ from .saving import Saver
 
 @dataclass
 class Best:
-    """The best evaluation so far, and how many have come since without being better."""
+    """The best evaluation so far, and how many have come since without being better.
+
+    Attributes:
+        step: The step of the best evaluation; 0 before the first.
+        scores: Its figures by name, such as "loss" and "bleu".
+        since: Evaluations since then.
+
+    Example:
+        >>> Best(500, {"loss": 2.0}).beaten_by({"loss": 1.5}, metric="loss")
+        True
+    """
 
     step: int = 0
     scores: dict[str, float] = field(default_factory=dict)
     since: int = 0
 
     def beaten_by(self, scores: dict[str, float], metric: str) -> bool:
-        """Whether other scores are better by the metric; equally good ones, by the loss."""
+        """Whether other scores are better by the metric; equally good ones, by the loss.
+
+        Args:
+            scores: The other scores.
+            metric: The figure that decides.
+
+        Returns:
+            True if they are better, or if there is no evaluation yet.
+        """
         return not self.scores or rank(scores, metric) > rank(self.scores, metric)
 
 

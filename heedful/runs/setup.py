@@ -26,6 +26,7 @@ from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Examples, Job
 from ..train import finder, loop, optimizer, processes
 from ..train.average import Average, MovingAverage, TailAverage
+from ..train.device import find_device
 from ..train.loop import Batch, LoopSettings, Progress, seed_for
 from ..train.muon import Muon
 from ..train.parallel.spread import spread
@@ -211,12 +212,39 @@ def pace_of(steps: Iterable[Progress], enough: float) -> float:
     return statistics.median(found[len(found) // 2 :])
 
 
-def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Iterator[finder.Tried]:
-    """The loss at learning rates that grow with every step, on the batches of a run; nothing is kept."""
+def find_rate(
+    recipe: Recipe, reporter: Reporter | None = None, device: str | torch.device = "auto"
+) -> Iterator[finder.Tried]:
+    r"""Try learning rates that grow with every step, on the batches of a run. Nothing is kept.
+
+    `suggest` picks a rate from what is found (Smith 2017).
+
+    Args:
+        recipe: What the run would be.
+        reporter: Where sentences about the data go. None: nowhere.
+        device: "cpu", "cuda", or "auto" for the GPU if there is one.
+
+    Yields:
+        `Tried`: a learning rate and the smoothed loss there.
+
+    Raises:
+        BadInput: The schedule is noam, whose rate follows from the width.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from heedful.tasks import recipe
+        >>> _ = Path("cats.txt").write_text("the cat sat on the mat.\n" * 90)
+        >>> sizes = {"model.width": 16, "model.context": 16, "train.batch_tokens": 128}
+        >>> cats = recipe.make("lm", "tiny", settings={"data.text": "cats.txt", **sizes})
+        >>> found = list(find_rate(cats, device="cpu"))
+        >>> found[0].rate < finder.suggest(found) < 1
+        True
+    """
     if recipe.train.schedule == "noam":
         raise BadInput(
             "--find-rate is for other schedules: with train.schedule=noam the rate follows from the width"
         )
+    reporter, device = reporter or SilentReporter(), find_device(device)
     with tempfile.TemporaryDirectory() as folder:
         recipe, _ = foresee(replace(recipe, train=replace(recipe.train, minutes=0.0)))
         examples = read_examples(recipe, Path(folder), reporter)
@@ -235,17 +263,41 @@ def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Itera
 
 
 class Reporter(Protocol):
-    """Where a run reports to."""
+    """Where a run reports to: any object with these two methods.
+
+    Example:
+        >>> class Losses:
+        ...     def say(self, line):
+        ...         pass
+        ...     def step(self, progress, steps):
+        ...         print(f"step {progress.step} of {steps}: loss {progress.loss:.2f}")
+        >>> Losses().say("run: runs/mine")
+        >>> Losses().step(Progress(1, 2.5, tokens=64, rate=1e-3, norm=1.0, seconds=0.1), steps=10)
+        step 1 of 10: loss 2.50
+    """
 
     def say(self, line: str) -> None:
-        """A sentence."""
+        """Take a sentence: the plan, an evaluation, a warning.
+
+        Args:
+            line: The sentence.
+        """
 
     def step(self, progress: Progress, steps: int) -> None:
-        """One more step was made."""
+        """Hear of one more step.
+
+        Args:
+            progress: How the step went.
+            steps: Steps of the whole run.
+        """
 
 
 class SilentReporter:
-    """A reporter that prints nothing: every process but the leading one has it."""
+    """A reporter that prints nothing: every process but the leading one has it.
+
+    Example:
+        >>> SilentReporter().say("nobody reads this")
+    """
 
     def say(self, line: str) -> None:
         pass

@@ -24,6 +24,7 @@ from ..tasks.recipe import from_json, to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import processes
+from ..train.device import find_device
 from ..train.processes import World
 from .belonging import belonging, belongs, fingerprint, wait_until_seen
 from .clock import Clock
@@ -39,26 +40,64 @@ from .resume import (
     newest,
     of_step,
 )
-from .setup import ALONE, Reporter, SilentReporter, decide, foresee, make_job, precompute, read_examples
+from .setup import (
+    ALONE,
+    Reporter,
+    SilentReporter,
+    decide,
+    foresee,
+    make_job,
+    precompute,
+    read_examples,
+)
 from .track import choose_track
 from .training import Outcome, train_run
 
 
 def start(
     recipe: Recipe,
-    path: Path,
-    reporter: Reporter,
-    device: torch.device,
+    path: str | Path,
+    reporter: Reporter | None = None,
+    device: str | torch.device = "auto",
     world: World = ALONE,
     remark: str = "",
     ready: Path | None = None,
     track: str | None = None,
 ) -> Outcome:
-    """A new run in a new folder; what was asked for in vain leaves none behind.
+    r"""Train a model by a recipe, in a new folder.
 
-    remark: on the folder's name. ready: a folder where a job of the same data was made already; they are
-    shared. track: the tool that also gets the metrics (`track.TRACKERS`).
+    The folder has a model after the first evaluation. `heedful.load` reads it, and `resume` goes on from its
+    newest checkpoint. If the recipe cannot be followed, no folder is left behind.
+
+    Args:
+        recipe: What to train; `heedful.tasks.recipe.make` makes one.
+        path: The folder of the run, which must not be there yet.
+        reporter: Where sentences and steps are reported to. None: nowhere.
+        device: "cpu", "cuda", or "auto" for the GPU if there is one.
+        world: Which process this is, of how many; `torchrun` starts several.
+        remark: Stands after the folder's name where it is reported.
+        ready: Folder of a run with the same data, whose tokenized data are shared.
+        track: "tensorboard", "trackio" or "wandb", which also get the metrics.
+
+    Returns:
+        `Outcome`: the steps, the best evaluation, and the model.
+
+    Raises:
+        BadInput: The folder holds a run, or the recipe does not fit the data or the device.
+        NotFinite: The loss or the gradient became infinite. The message names the step, layer and examples.
+
+    Example:
+        >>> from heedful.tasks import recipe
+        >>> _ = Path("cats.txt").write_text("the cat sat on the mat.\n" * 90)
+        >>> sizes = {"model.width": 16, "model.context": 16, "train.batch_tokens": 128}
+        >>> few = {"data.text": "cats.txt", "train.steps": 4, "evaluate.every": 2, **sizes}
+        >>> outcome = start(recipe.make("lm", "tiny", settings=few), "runs/cats", device="cpu")
+        >>> outcome.steps, outcome.finished
+        (4, True)
+        >>> heedful.load("runs/cats").task
+        'lm'
     """
+    path, reporter, device = Path(path), reporter or SilentReporter(), find_device(device)
     if not world.leads:
         return follow(path, device, world)
     if belongs(path, recipe):
@@ -94,9 +133,36 @@ def share_data(ready: Path, path: Path) -> None:
 
 
 def resume(
-    path: Path, reporter: Reporter, device: torch.device, world: World = ALONE, track: str | None = None
+    path: str | Path,
+    reporter: Reporter | None = None,
+    device: str | torch.device = "auto",
+    world: World = ALONE,
+    track: str | None = None,
 ) -> Outcome:
-    """An interrupted run goes on from its newest whole checkpoint."""
+    """Go on with an interrupted run, from its newest whole checkpoint.
+
+    The steps, batches and random numbers are those of a run that was never interrupted. A finished run makes
+    no step; for more, raise `train.steps` in its recipe.json.
+
+    Args:
+        path: The folder of the run.
+        reporter: Where sentences and steps are reported to. None: nowhere.
+        device: "cpu", "cuda", or "auto" for the GPU if there is one.
+        world: Which process this is, of how many.
+        track: "tensorboard", "trackio" or "wandb", which also get the metrics.
+
+    Returns:
+        `Outcome`: the steps, the best evaluation, and the model.
+
+    Raises:
+        BadInput: The folder holds no run, or its data have changed.
+
+    Example:
+        >>> outcome = resume("runs/cats", device="cpu")
+        >>> outcome.steps, sorted(outcome.best.scores)
+        (4, ['bits_per_byte', 'loss', 'perplexity'])
+    """
+    path, reporter, device = Path(path), reporter or SilentReporter(), find_device(device)
     if not world.leads:
         return follow(path, device, world)
     with StartSignal(world, device) as signal, RunFolder.open(path) as folder:

@@ -58,13 +58,26 @@ PASSED_ON = 1.0  # seconds within which torchrun passes a signal on to processes
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """How a run ended.
+
+    Attributes:
+        steps: Steps that have been made.
+        finished: False if the run was asked to stop; it can then be resumed.
+        best: The best evaluation.
+        job: What the task made of the recipe: config, vocabulary and batches.
+        model: The network, with the best weights if the run finished.
+
+    Example:
+        >>> outcome = Outcome(4, True, Best(4, {"loss": 2.1}), job=None, model=torch.nn.Linear(2, 2))
+        >>> outcome.best.scores["loss"]
+        2.1
+    """
 
     steps: int
-    finished: bool  # False: it was asked to stop, and can be resumed
+    finished: bool
     best: Best
     job: Job
-    model: nn.Module  # with the best weights, if it finished
+    model: nn.Module
 
 
 def train_run(

@@ -56,7 +56,9 @@ class Sampling:
         "added to scores, by the number of a token",
     ] = None
     stream: Annotated[bool | None, "send the answer piece by piece"] = None
-    stream_options: StreamOptions | None = None
+    stream_options: Annotated[
+        StreamOptions | None, "with `stream`: `include_usage` adds a last chunk with the numbers of tokens"
+    ] = None
     # What other servers have beside OpenAI's fields, by the names of vLLM.
     top_k: Annotated[int | None, Range(-1, 10**9), "draw from so many tokens; 0 or -1: from all"] = None
     min_p: Annotated[
@@ -123,7 +125,11 @@ class ChatMessage:
 class ChatRequest(Sampling):
     """A request to answer in a conversation."""
 
-    messages: Annotated[list[ChatMessage], Most("messages", 1)]
+    messages: Annotated[
+        list[ChatMessage],
+        Most("messages", 1),
+        "the conversation so far, each message with its `role` and `content`",
+    ]
     max_completion_tokens: Annotated[
         int | None, Range(1, 10**9), Most("tokens"), "tokens to write at most"
     ] = None

@@ -27,7 +27,15 @@ def task_files() -> dict[str, str]:
 
 
 def summaries() -> dict[str, str]:
-    """{task: the first line of its file}."""
+    """Every task with a line about it. Nothing is imported for it.
+
+    Returns:
+        The first line of each task's file, by the name of the task.
+
+    Example:
+        >>> summaries()["parse"].partition(":")[0]
+        'Parse'
+    """
     found = {}
     for name, module in task_files().items():
         with (FOLDER / Path(*module.split("."))).with_suffix(".py").open(encoding="utf-8") as file:
@@ -36,7 +44,22 @@ def summaries() -> dict[str, str]:
 
 
 def find_task(name: str) -> Task:
-    """A task by its name; its file is imported, and torch with it."""
+    """A task by its name.
+
+    Args:
+        name: The name, such as "translate".
+
+    Returns:
+        `Task`: its settings, how it reads data, its loss and its evaluation.
+
+    Raises:
+        BadInput: There is no such task; the message names the nearest.
+
+    Example:
+        >>> task = find_task("translate")
+        >>> task.metric, list(task.architectures)[0], list(task.corpora)
+        ('bleu', 'transformer', ['phrasebook'])
+    """
     if name not in task_files():
         raise BadInput(f'there is no task "{name}"{nearest(name, task_files())}')
     return import_module(f"{__name__}.{task_files()[name]}").TASK

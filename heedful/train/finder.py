@@ -22,7 +22,16 @@ BROKEN = 1.5  # times the lowest loss
 
 @dataclass(frozen=True)
 class Tried:
-    """A rate, and the smoothed loss there."""
+    """A learning rate, and the smoothed loss there.
+
+    Attributes:
+        rate: The learning rate.
+        loss: Moving average of the loss up to this rate, in nats per token.
+
+    Example:
+        >>> Tried(rate=1e-3, loss=2.5).rate
+        0.001
+    """
 
     rate: float
     loss: float
@@ -51,6 +60,17 @@ def tried(made: Iterator[Progress]) -> Iterator[Tried]:
 
 
 def suggest(found: list[Tried]) -> float:
-    """A tenth of the rate where the loss was lowest, to two digits."""
+    """Suggest a learning rate: a tenth of the rate where the loss was lowest, to two digits.
+
+    Args:
+        found: What `find_rate` has found.
+
+    Returns:
+        The learning rate.
+
+    Example:
+        >>> suggest([Tried(1e-3, 2.5), Tried(1e-2, 2.0), Tried(1e-1, 9.0)])
+        0.001
+    """
     best = min(found, key=lambda one: one.loss)
     return float(f"{best.rate / 10:.1e}")

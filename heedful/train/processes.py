@@ -35,10 +35,12 @@ class World:
 
     rank: int = 0
     size: int = 1
-    launcher: int = field(default_factory=os.getppid)  # the process that started this one
-    pulse: Heartbeat | None = field(default=None, compare=False)
+    launcher: int = field(default_factory=os.getppid, repr=False)  # the process that started this one
+    pulse: Heartbeat | None = field(default=None, compare=False, repr=False)
     tensor: int = 1  # processes that compute each example together
-    group: Any = field(default=None, compare=False)  # those with other examples than this one, if not all
+    group: Any = field(
+        default=None, compare=False, repr=False
+    )  # those with other examples than this one, if not all
 
     @property
     def leads(self) -> bool:

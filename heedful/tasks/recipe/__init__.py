@@ -37,7 +37,29 @@ TUNING: dict[str, dict[str, Any]] = {  # a new head and adapters learn faster th
 def make(
     task: str, size: str = "small", corpus: str = "", settings: Mapping[str, Any] | None = None
 ) -> Recipe:
-    """A recipe from its layers of values; `settings` come last: {"train.steps": 100, ...}."""
+    """Make a recipe: every setting of a run, from its task, its size and the settings that are given.
+
+    Defaults come from the task and the architecture. A size, a built-in corpus and a model to start from
+    change some of them, and `settings` come last.
+
+    Args:
+        task: Name of a task, such as "translate" or "lm"; `heedful.tasks.summaries` lists them.
+        size: "tiny", "small", "base" or "large", or a preset of the architecture such as "gpt2-medium".
+        corpus: A built-in corpus, such as "phrasebook"; "" for files of your own.
+        settings: Values by "part.name", such as {"train.steps": 100, "data.text": "book.txt"}.
+            "model.architecture" chooses the architecture, "train.from" a model to start from.
+
+    Returns:
+        `Recipe`. `heedful.runs.trainer.start` trains by it.
+
+    Raises:
+        BadInput: There is no such setting, or a value does not fit; the message says what does.
+
+    Example:
+        >>> asked = make("translate", corpus="phrasebook", settings={"train.steps": 200, "model.layers": 2})
+        >>> asked.train.steps, asked.model.layers, asked.data.tokenizer
+        (200, 2, 'word')
+    """
     found, given = find_task(task), dict(settings or {})
     if corpus:
         given.setdefault("data.corpus", corpus)
@@ -210,7 +232,23 @@ def check_tuning(recipe: Recipe) -> None:
 
 
 def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
-    """The recipe with one value changed, which may be text; wrong names, types and numbers are refused."""
+    """Change one setting of a recipe.
+
+    Args:
+        recipe: The recipe, which stays as it is.
+        key: The setting, as "part.name".
+        value: The value, or the text of one.
+
+    Returns:
+        A new recipe.
+
+    Raises:
+        BadInput: There is no such setting, or the value does not fit.
+
+    Example:
+        >>> changed(make("lm"), "train.steps", "50").train.steps
+        50
+    """
     task = find_task(recipe.task)
     known = known_settings(task, recipe.model.architecture)
     if key not in known:
@@ -235,7 +273,18 @@ def parse_settings(given: list[str]) -> dict[str, str]:
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as recipe.json has it; while settings are still to be chosen, with those that are given."""
+    """A recipe as recipe.json has it.
+
+    Args:
+        recipe: The recipe.
+
+    Returns:
+        A dictionary of texts, numbers and dictionaries, which `from_json` reads.
+
+    Example:
+        >>> sorted(to_json(make("lm")))
+        ['checkpoint', 'data', 'evaluate', 'given', 'model', 'task', 'train']
+    """
     found = {
         part: {name.rstrip("_"): value for name, value in asdict(getattr(recipe, part)).items()}
         for part in PARTS
@@ -247,7 +296,21 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
 
 
 def from_json(found: Mapping[str, Any]) -> Recipe:
-    """A recipe read back; parts and settings that do not exist are refused."""
+    """A recipe from what `to_json` gave. Parts and settings that do not exist are refused.
+
+    Args:
+        found: The content of recipe.json, without "facts".
+
+    Returns:
+        `Recipe`.
+
+    Raises:
+        BadInput: A task, part or setting does not exist, or a value does not fit.
+
+    Example:
+        >>> from_json(to_json(make("lm", "tiny"))) == make("lm", "tiny")
+        True
+    """
     task = find_task_in(found)
     sections = {part: section for part, section in found.items() if part not in ("task", "given")}
     for part, section in sections.items():

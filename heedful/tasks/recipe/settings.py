@@ -243,7 +243,24 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that was asked of a run. `data` and `train` are the task's own dataclasses."""
+    """Everything that decides what a run does. `make` makes one, and `start` follows it.
+
+    Attributes:
+        task: Name of the task.
+        data: Settings of the data, such as `recipe.data.text`: the task's own dataclass.
+        model: The architecture and its settings, such as `recipe.model.layers`.
+        train: Settings of training, such as `recipe.train.steps`: the task's own dataclass.
+        checkpoint: When checkpoints are saved, and how many are kept.
+        evaluate: When the model is tried on held-out examples.
+        given: The settings that somebody chose; all others may still be chosen from the data and the device.
+            None: all of them are fixed, as in recipe.json of a run that has begun.
+
+    Example:
+        >>> from heedful.tasks.recipe import make
+        >>> recipe = make("lm", settings={"train.steps": 100})
+        >>> recipe.model.architecture, recipe.train.steps, recipe.checkpoint.every
+        ('gpt2', 100, 500)
+    """
 
     task: str
     data: Any
@@ -251,4 +268,4 @@ class Recipe:
     train: Any
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
-    given: frozenset[str] | None = None  # settings that somebody chose; None: all of them are fixed
+    given: frozenset[str] | None = None
