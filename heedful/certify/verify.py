@@ -72,7 +72,8 @@ def noted_of(path: Path) -> dict[str, Any]:
 
 def certificate_of_file(path: Path) -> Path:
     """Where the certificate of an export of one file is: page.html.parity.json."""
-    return path.with_name(f"{path.name}.{PARITY}")
+    whole = path.absolute()  # "." has no name
+    return whole.with_name(f"{whole.name}.{PARITY}")
 
 
 def format_found(path: Path) -> str:

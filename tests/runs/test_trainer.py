@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +195,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(number, texts, tmp_path):
         "reason": "interrupted",
         "step": saved,
         "time": 0,
+        "why": f"{number.name} on {socket.gethostname()}",
     }
     assert (tmp_path / "cut" / "checkpoints" / f"step-{saved}").is_dir()
 

@@ -77,7 +77,7 @@ def test_pictures_text_and_json_show_every_fate(load):
     assert [node["id"] for node in found["nodes"]] == list(range(len(found["nodes"])))
     assert found["nodes"][found["best"][0]]["fate"] == "ended"
     drawn = tree._repr_html_()
-    assert drawn.count("<title>") == len(tree.nodes) and "<svg" in drawn
+    assert drawn.count("<title>") == len(tree.nodes) + 1 and "<svg" in drawn
     assert drawn.count("<line") == sum(node.before >= 0 for node in tree.nodes)
 
 

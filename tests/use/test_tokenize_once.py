@@ -97,7 +97,7 @@ def test_from_the_command_line(command, small_run, monkeypatch, capsys):
     name, options = COMMANDS[command]
     model = heedful.load(small_run(name))
     counts = counting(model)
-    monkeypatch.setattr("heedful.use.model.load", lambda *args, **how: model)
+    monkeypatch.setattr("heedful.use.load.load", lambda *args, **how: model)
     lines = [TEXT, "the dog ate it", "", "the fish"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     assert cli.main([command, str(small_run(name)), *options]) == 0

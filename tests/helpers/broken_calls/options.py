@@ -48,7 +48,13 @@ TABLE = [
         'translate takes the words of a text together, and "ba" stands apart: put options after them'),
     *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`")
       for command in COMMANDS
-      if command not in ("info", "demo", "compare", "lab", "import", "verify", *ELSEWHERE)),
+      if command not in ("info", "demo", "compare", "lab", "import", "verify", "plan", *ELSEWHERE)),
+    row("plan of nothing", "plan", "plan needs a MODEL: see `heedful plan --help`"),
+    row("plan of no preset", "plan gpt9", 'there is no preset "gpt9"; did you mean "gpt2"?'),
+    row("plan for no GPU", "plan gpt2 --gpus 0", "--gpus must be from 1 to 1,048,576, not 0"),
+    row("plan for another GPU", "plan gpt2 --gpu x9", "--gpu takes h200 or h100 or a100, not 'x9'"),
+    row("plan for many tokens", "plan gpt2 --tokens lots",
+        "--tokens is a number of tokens such as 300B, 1.5T or 524288, not 'lots'"),
     row("verify of two", "verify hf-bert run-lm",
         'verify does not know what "run-lm" is for: see `heedful verify --help`'),
     row("verify of no place", "verify nowhere",
