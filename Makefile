@@ -9,7 +9,7 @@ demo: .venv/installed
 	$(BIN)/heedful demo
 
 test: lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadscope
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
