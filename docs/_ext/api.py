@@ -77,7 +77,16 @@ def link_short_names(
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, content)
 
 
+def drop_unclear(app: Sphinx, tree: nodes.document) -> None:
+    """Of `.text()`, which several classes have, no link is made: the sentence says whose method it is."""
+    for node in list(tree.findall(pending_xref)):
+        end = "." + node["reftarget"].removesuffix("()")
+        if node.get("refspecific") and sum(one.full.endswith(end) for one in public_names()) > 1:
+            node.replace_self(node.children)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", fill)
+    app.connect("doctree-read", drop_unclear)
     app.connect("missing-reference", link_short_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -147,7 +147,23 @@ class Person:
 
 
 def split(name: str, sources: int = 4) -> Iterator[tuple[Article, str]]:
-    """The articles of one split with their leads, equal on every machine; no title is in two splits."""
+    """Articles about invented people, each with a short biography. They are the same on every machine.
+
+    Args:
+        name: "train", "valid", "test" or "long".
+        sources: Sources of an article; "long" has four times as many.
+
+    Yields:
+        (`Article`, its summary). No person is in two splits.
+
+    Raises:
+        BadInput: There is no such split.
+
+    Example:
+        >>> article, lead = next(split("valid"))
+        >>> article.heading, lead.partition(".")[0]
+        ('Lilva Barfield', 'Lilva Barfield was a painter')
+    """
     if name not in SPLITS:
         close = difflib.get_close_matches(name, SPLITS, n=1, cutoff=0.0)[0]
         raise BadInput(f"facts has no split {name!r}; did you mean {close!r}? It has {', '.join(SPLITS)}")
@@ -250,6 +266,18 @@ def lead(person: Person, facts: dict[str, str]) -> str:
 
 
 def share_right(found: str, expected: str) -> float:
-    """The share of a lead's facts that another text states, in the words of the lead."""
+    """The share of a biography's facts that another text states, in the words of the biography.
+
+    Args:
+        found: The other text.
+        expected: The biography.
+
+    Returns:
+        A share from 0 to 1.
+
+    Example:
+        >>> share_right("Lilva was born in 1842.", "Lilva was born in 1842. She was a baker.")
+        0.5
+    """
     facts = SENTENCE.split(expected)
     return sum(fact in SENTENCE.split(found) for fact in facts) / len(facts)

@@ -22,7 +22,21 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def documents(folder: str | Path | None = None) -> Iterator[tuple[str, str]]:
-    """(name, text) of every source file, by name; the folder is the standard library's by default."""
+    """The Python files of a folder and of those in it, by name.
+
+    Args:
+        folder: A folder with Python files. None: the standard library.
+
+    Yields:
+        (name, text) of each file. Tests and other people's packages are left out.
+
+    Raises:
+        BadInput: There is no Python source.
+
+    Example:
+        >>> next(documents())[0]
+        '__future__.py'
+    """
     folder = Path(folder or sysconfig.get_path("stdlib"))
     names = sorted(source_files(folder))
     if not names:
@@ -57,7 +71,18 @@ def content_hash(folder: str | Path | None = None) -> str:
 
 
 def split(name: str) -> str:
-    """ "train" or, for one file in ten by the hash of its name, "valid"."""
+    """The split of a file, by the hash of its name: one file in ten is held out.
+
+    Args:
+        name: The name.
+
+    Returns:
+        "train" or "valid".
+
+    Example:
+        >>> split("abc.py"), split("ast.py")
+        ('valid', 'train')
+    """
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     return "valid" if number % 100 < VALID_PERCENT else "train"
 
@@ -66,7 +91,19 @@ def split(name: str) -> str:
 
 
 def docstrings(part: str | None = None, folder: str | Path | None = None) -> Iterator[tuple[str, str]]:
-    """(a function without its docstring, first sentence of the docstring), of all files or of one part."""
+    """Functions with the first sentence of their docstring.
+
+    Args:
+        part: "train" or "valid". None: both.
+        folder: A folder with Python files. None: the standard library.
+
+    Yields:
+        (the function without its docstring, the sentence).
+
+    Example:
+        >>> next(docstrings("valid"))[1]
+        'A decorator indicating abstract methods.'
+    """
     for name, text in documents(folder):
         if part in (None, split(name)):
             yield from described_functions(text)

@@ -33,7 +33,19 @@ LONGER = 4  # times as many people in the split `long`
 
 
 def questions(split: str) -> Iterator[Question]:
-    """The questions of a split, the same ones on every machine; nobody is asked for in two splits."""
+    """Questions about the people of `facts`, whose answers stand in a text.
+
+    Args:
+        split: "train", "valid", "test" or "long".
+
+    Yields:
+        `Question`. They are the same on every machine, and no person is in two splits.
+
+    Example:
+        >>> one = next(questions("valid"))
+        >>> one.question, one.texts
+        ('Which medal did Lilva Barfield win?', ('Bronze',))
+    """
     for draw, person, stories in stories_of(split, 5):
         kind = draw.choice(list(stories[0].values))
         text, start = "", -1
@@ -47,7 +59,19 @@ def questions(split: str) -> Iterator[Question]:
 
 
 def choices(split: str) -> Iterator[MultipleChoice]:
-    """The same as statements to choose from, worded as a lead; a wrong one is true of somebody else."""
+    """Statements about the people of `facts`, of which one is true. A wrong one is true of somebody else.
+
+    Args:
+        split: "train", "valid", "test" or "long".
+
+    Yields:
+        `MultipleChoice`.
+
+    Example:
+        >>> one = next(choices("valid"))
+        >>> len(one.choices), one.answer
+        (4, 3)
+    """
     for draw, person, stories in stories_of(split, 7):
         kind = draw.choice(list(stories[0].values))
         values = [story.values[kind] for story in stories[:2]]

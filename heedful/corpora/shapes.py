@@ -51,7 +51,19 @@ SIDE = 32
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing. x and y: its middle, from the upper left corner, as shares of the picture's side."""
+    """One colored shape.
+
+    Attributes:
+        shape: circle, square, triangle, diamond or cross.
+        color: Its color.
+        size: small, medium or large.
+        x: Its middle, from the left, as a share of the picture's side.
+        y: Its middle, from above.
+
+    Example:
+        >>> Thing("circle", "red", "small", x=0.3, y=0.5).words
+        'a small red circle'
+    """
 
     shape: str
     color: str
@@ -67,7 +79,18 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """One thing, or two and how the first lies to the second."""
+    """One thing, or two and how the first lies to the second.
+
+    Attributes:
+        things: The things.
+        relation: "left of", "right of", "above", "below", or "" for one thing.
+
+    Example:
+        >>> things = Thing("circle", "red", "small", 0.3, 0.5), Thing("square", "blue", "medium", 0.7, 0.5)
+        >>> scene = Scene(things, "left of")
+        >>> scene.words, scene.reverse.words
+        ('a small red circle left of a blue square', 'a blue square right of a small red circle')
+    """
 
     things: tuple[Thing, ...]
     relation: str = ""
@@ -90,9 +113,20 @@ def truths(scene: Scene) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn scene."""
+    """A drawn scene.
 
-    pixels_HWC: np.ndarray  # red, green and blue, 0 to 255
+    Attributes:
+        pixels_HWC: Red, green and blue, from 0 to 255.
+        caption: What it shows, in words.
+        scene: What it shows.
+
+    Example:
+        >>> picture = split("valid")[0]
+        >>> picture.pixels_HWC.shape, picture.caption == picture.scene.words
+        ((32, 32, 3), True)
+    """
+
+    pixels_HWC: np.ndarray
     caption: str
     scene: Scene
 
@@ -102,7 +136,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Said:
-    """What a caption says: (size, color, shape) of each thing, and how the first lies to the second."""
+    """What a caption says.
+
+    Attributes:
+        things: (size, color, shape) of each thing.
+        relation: How the first lies to the second.
+
+    Example:
+        >>> said, other = parse_caption("a red circle above a blue square"), Said((), "")
+        >>> said.plain == parse_caption("a blue square below a red circle").plain
+        True
+    """
 
     things: tuple[tuple[str, str, str], ...]
     relation: str = ""
@@ -125,9 +169,17 @@ CAPTION = re.compile(rf"{THING}(?: ({'|'.join(RELATIONS)}) {THING})?")
 
 
 def parse_caption(text: str) -> Said | None:
-    """What a caption says; None if it is none that the grammar could write.
+    """Read a caption. Case and white space do not count.
 
-    Case and white space do not count.
+    Args:
+        text: The caption.
+
+    Returns:
+        `Said`; None if the grammar could not write it.
+
+    Example:
+        >>> parse_caption("A small red circle").things
+        (('small', 'red', 'circle'),)
     """
     found = CAPTION.fullmatch(" ".join(text.lower().split()))
     if found is None:
@@ -155,7 +207,15 @@ def checked_caption(text: str) -> Said:
 
 
 def labels() -> tuple[str, ...]:
-    """The classes: a color and a shape, such as "red circle"."""
+    """The classes of pictures: a color and a shape.
+
+    Returns:
+        All classes.
+
+    Example:
+        >>> len(labels()), labels()[0]
+        (30, 'red circle')
+    """
     return tuple(f"{color} {shape}" for color, shape in product(COLORS, SHAPES))
 
 
@@ -194,10 +254,24 @@ class Split(Sequence[Picture]):
 
 
 def split(name: str, side: int = SIDE, things: int = 0, size: int = 0) -> Split:
-    """The pictures of a split, of so many pixels a side. things: 1 or 2 in each, or 0 for either (one in four
-    has one).
+    """The pictures of a split, each drawn when you take it. They are the same on every machine.
 
-    size: how many; 0 for as many as the split usually has. More of them begin with the same ones.
+    Args:
+        name: "train", "valid" or "test".
+        side: Pixels along a side.
+        things: Things in each picture: 1, 2, or 0 for either (one picture in four has one).
+        size: Number of pictures; 0 for as many as the split usually has.
+
+    Returns:
+        A sequence of `Picture`.
+
+    Raises:
+        BadInput: There is no such split, or a number is out of range.
+
+    Example:
+        >>> pictures = split("train", side=64, things=1)
+        >>> len(pictures), pictures[0].pixels_HWC.shape
+        (20000, (64, 64, 3))
     """
     if name not in COUNTS:
         raise BadInput(f'shapes has no split "{name}"{nearest(name, COUNTS)}')
@@ -285,7 +359,19 @@ def relation_of(first: Thing, second: Thing) -> str:
 
 
 def draw(scene: Scene, side: int = SIDE) -> np.ndarray:
-    """The picture of a scene: edges are smooth, by how far each pixel lies inside."""
+    """Draw a scene, with smooth edges.
+
+    Args:
+        scene: The scene.
+        side: Pixels along a side.
+
+    Returns:
+        Pixels from 0 to 255, [side, side, 3].
+
+    Example:
+        >>> draw(Scene((Thing("circle", "red", "large", 0.5, 0.5),)), side=16).shape
+        (16, 16, 3)
+    """
     pixels_HWC = np.empty((side, side, 3), np.float64)
     pixels_HWC[:] = PAPER
     middles = (np.arange(side) + 0.5) / side

@@ -32,9 +32,19 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 class Article(str):
-    """A text to summarize. It is a string; it knows its title, if it has one, and its paragraphs.
+    """A text to summarize. It is a string that knows its title and its paragraphs.
 
-    Of a text that is not cut into paragraphs already, they are its lines; of a single line, its sentences.
+    Args:
+        text: The text, or its paragraphs.
+        title: Its title, if it has one.
+
+    Attributes:
+        heading: The title.
+        paragraphs: The paragraphs; of a single text its lines, and of a single line its sentences.
+
+    Example:
+        >>> Article("The cat sat. The dog ate.", title="Animals").paragraphs
+        ('The cat sat.', 'The dog ate.')
     """
 
     heading: str  # its title; str.title is something else
@@ -68,7 +78,23 @@ def read_articles(
     title: str = "",
     report: Report | None = None,
 ) -> Iterator[Example]:
-    """The good lines of a file of JSON objects; by default the columns are those of the first object."""
+    """Read articles with their summaries: JSON lines.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        article: Name of the column with articles. "": article, source, document or text, whichever is there.
+        summary: Name of the column with summaries. "": summary, target or highlights.
+        title: Name of the column with titles. "": no titles are read.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        (`Article`, its summaries, each of which would do) of each good line.
+
+    Example:
+        >>> _ = Path("articles.jsonl").write_text('{"article": "It sat. It slept.", "summary": "A cat."}')
+        >>> list(read_articles("articles.jsonl"))
+        [('It sat. It slept.', ('A cat.',))]
+    """
     report = report or Report()
     if not is_json(path):
         raise BadInput(

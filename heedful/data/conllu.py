@@ -35,7 +35,17 @@ TEXT = re.compile(r"#\s*text\s*=\s*(.*)")
 
 @dataclass(frozen=True)
 class Surface:
-    """What is written for some words together, `don't` for `do` and `n't`; a single word is its own."""
+    """What is written for some words together, such as `don't` for `do` and `n't`.
+
+    Attributes:
+        form: As it is written.
+        first: Its first word, counted from 0.
+        last: Its last word.
+
+    Example:
+        >>> Surface("don't", first=1, last=2).form
+        "don't"
+    """
 
     form: str
     first: int  # its words, counted from 0, the last included
@@ -46,7 +56,19 @@ class Surface:
 class Sentence:
     """A sentence of a treebank.
 
-    heads: of each word, counted from 0; -1 is the root, and where it is not said.
+    Attributes:
+        forms: The words.
+        tags: Part of speech of each word, such as NOUN; "_" where it is not known.
+        heads: Head of each word, counted from 0; -1 is the root, or not known.
+        relations: Relation of each word to its head, such as nsubj.
+        text: The sentence as people write it, if the file has it.
+        surfaces: Words that are written together.
+        line: The line of its first word in the file.
+
+    Example:
+        >>> sentence = Sentence(("The", "cat", "sleeps"), ("DET", "NOUN", "VERB"), heads=(1, 2, -1))
+        >>> sentence.forms[sentence.heads[0]], len(sentence)
+        ('cat', 3)
     """
 
     forms: tuple[str, ...]
@@ -67,9 +89,24 @@ class Sentence:
 def read_sentences(
     path: str | Path, *, need: Sequence[str] = ("heads",), report: Report | None = None
 ) -> Iterator[Sentence]:
-    """The sentences of a plain or gzip file, one at a time; a broken one is refused, or dropped and counted.
+    """Read the sentences of a treebank in CoNLL-U, one at a time.
 
-    need: what every word must have, of "tags", "heads" and "relations"; heads are then a tree with one root.
+    Args:
+        path: The file, plain or gzip.
+        need: What every word must have, of "tags", "heads" and "relations". Heads must form a tree.
+        report: Where broken sentences are counted, or refused. None: the first one is refused.
+
+    Yields:
+        `Sentence`.
+
+    Raises:
+        BadInput: A sentence is broken; the message has the file, the line and the reason.
+
+    Example:
+        >>> tree = Sentence(("Cats", "sleep"), ("NOUN", "VERB"), (1, -1), ("nsubj", "root"))
+        >>> _ = Path("trees.conllu").write_text(written(tree))
+        >>> next(read_sentences("trees.conllu")).relations
+        ('nsubj', 'root')
     """
     report = report or Report("refuse")
     for sentence in judged_sentences(path, need):
@@ -248,7 +285,22 @@ def check_tree(heads: Sequence[int], words: int, where: str) -> None:
 
 
 def written(sentence: Sentence, comments: Iterable[str] = ()) -> str:
-    """A sentence as CoNLL-U, with its blank line; what is not known is an underscore."""
+    r"""A sentence in CoNLL-U.
+
+    Args:
+        sentence: The sentence.
+        comments: Lines to put before it, without the "#".
+
+    Returns:
+        Its lines, and an empty one.
+
+    Example:
+        >>> print(written(Sentence(("Sleep",), ("VERB",), (-1,), ("root",)), ["by hand"]).replace("\t", " "))
+        # by hand
+        1 Sleep _ VERB _ _ 0 root _ _
+        <BLANKLINE>
+        <BLANKLINE>
+    """
     lines = [f"# {flat(comment)}" for comment in comments]
     starts = {surface.first: surface for surface in sentence.surfaces}
     for i, form in enumerate(sentence.forms):

@@ -28,7 +28,22 @@ Messages = tuple[tuple[str, str], ...]  # (role, what was said), one after the o
 def read_conversations(
     path: str | Path, prompt: str = "prompt", response: str = "response", report: Report | None = None
 ) -> Iterator[Messages]:
-    """The good conversations of a file. prompt, response: the names of these two columns."""
+    """Read conversations to learn from: JSON lines, or a table of prompts and responses.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        prompt: Name of the column with prompts.
+        response: Name of the column with responses.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        The messages of each good conversation as (role, text). The roles are system, user and assistant.
+
+    Example:
+        >>> _ = Path("said.jsonl").write_text('{"prompt": "Hello!", "response": "Good day."}')
+        >>> list(read_conversations("said.jsonl"))
+        [(('user', 'Hello!'), ('assistant', 'Good day.'))]
+    """
     report = report or Report()
     if not is_json(path):
         rows = read_table(path, [prompt, response], report=report)
@@ -44,7 +59,22 @@ def read_conversations(
 def read_prompts(
     path: str | Path, prompt: str = "prompt", response: str = "response", report: Report | None = None
 ) -> Iterator[tuple[Messages, str]]:
-    """The good prompts of a file, each with the right response; "" where JSON lines have none."""
+    """Read prompts, for learning from rewards: JSON lines, or a table of prompts and responses.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        prompt: Name of the column with prompts.
+        response: Name of the column with responses.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        (messages, response) of each good prompt; the response is "" where JSON lines have none.
+
+    Example:
+        >>> _ = Path("prompts.jsonl").write_text('{"prompt": "Count to 3."}')
+        >>> list(read_prompts("prompts.jsonl"))
+        [((('user', 'Count to 3.'),), '')]
+    """
     report = report or Report()
     if not is_json(path):
         for asked, (_, said) in read_conversations(path, prompt, response, report):

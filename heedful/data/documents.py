@@ -19,7 +19,21 @@ DOCUMENT = 4_000_000  # a book may stand in one line of JSON
 
 
 def read_texts(path: str | Path, *, column: str = "text", report: Report | None = None) -> Iterator[str]:
-    """All documents as one text, in pieces cut at line ends; only bad lines are missing."""
+    r"""Read all documents of a file or a folder as one text, in pieces that end at line ends.
+
+    Args:
+        path: A text file, a folder of them, JSON lines (.jsonl), or a Hugging Face data set ("hf:NAME").
+        column: The key of the text in JSON lines, or its column in a data set.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        Pieces of about 64 KiB. Together they are the text.
+
+    Example:
+        >>> _ = Path("book.txt").write_text("One day.\nThe next day.\n")
+        >>> "".join(read_texts("book.txt"))
+        'One day.\nThe next day.\n'
+    """
     return joined(read_documents(path, column=column, report=report))
 
 
@@ -40,8 +54,21 @@ def joined(documents: Iterable[Iterable[str]]) -> Iterator[str]:
 def read_documents(
     path: str | Path, *, column: str = "text", report: Report | None = None
 ) -> Iterator[Iterator[str]]:
-    """Documents one after the other, each in pieces: a file, or every file of a folder, or, in files that are
-    named .jsonl (or .jsonl.gz), what every JSON object has as `column`, or a column of a data set."""
+    r"""Read documents one after the other: each file is one, and each object of JSON lines.
+
+    Args:
+        path: A text file, a folder of them, JSON lines (.jsonl), or a Hugging Face data set ("hf:NAME").
+        column: The key of the text in JSON lines, or its column in a data set.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        An iterator over the pieces of each document.
+
+    Example:
+        >>> _ = Path("two.jsonl").write_text('{"text": "One day."}\n{"text": "Night."}\n')
+        >>> ["".join(pieces) for pieces in read_documents("two.jsonl")]
+        ['One day.', 'Night.']
+    """
     report = report or Report()
     if is_dataset(path):
         named = str(path) if "#" in str(path) else f"{path}#{column}"

@@ -23,7 +23,22 @@ def is_dataset(path: str | Path) -> bool:
 
 
 def read_lines(path: str | Path, *, limit: int = LINE, report: Report | None = None) -> Iterator[str]:
-    """The good lines of a text file, each at most `limit` characters long, without their ends."""
+    r"""Read the good lines of a text file, one at a time.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        limit: Characters of a line, at most.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        The lines, without their ends.
+
+    Example:
+        >>> _ = Path("a.en").write_text("the cat\n\nthe dog\n")
+        >>> report = Report()
+        >>> list(read_lines("a.en", report=report)), report.sentence()
+        (['the cat', '', 'the dog'], 'no line dropped')
+    """
     report = report or Report()
     for number, line in enumerate(judged_lines(path, limit), 1):
         if isinstance(line, Fault):
@@ -49,7 +64,31 @@ def judged_lines(
 def read_parallel(
     source: str | Path, target: str | Path, *, limit: int = LINE, report: Report | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of good lines in step; a pair with a bad or empty side is dropped, unequal files are refused."""
+    r"""Read two files in step: line N of one belongs to line N of the other.
+
+    A pair with a bad or empty side is dropped.
+
+    Args:
+        source: The file of sources.
+        target: The file of targets, with as many lines.
+        limit: Characters of a line, at most.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        (source, target) of each good pair.
+
+    Raises:
+        BadInput: One file has more lines than the other.
+
+    Example:
+        >>> _ = Path("a.en").write_text("the cat\n\nthe dog\n")
+        >>> _ = Path("a.fr").write_text("le chat\nrien\nle chien\n")
+        >>> report = Report()
+        >>> list(read_parallel("a.en", "a.fr", report=report))
+        [('the cat', 'le chat'), ('the dog', 'le chien')]
+        >>> report.sentence()
+        '1 line dropped: 1 empty (a.en:2)'
+    """
     report = report or Report()
     for side in (source, target):
         if is_dataset(side) and "#" not in str(side):

@@ -54,7 +54,26 @@ class Fitted:
 
 
 class Packing(Fitted):
-    """Which part of a stream of documents stands where: rows of at most `length` tokens, ends left out."""
+    """Documents side by side in rows of one length, so that almost nothing of a batch is padding.
+
+    Rows are filled by best fit, the longest first (Krell et al. 2021). A document that is longer than a row
+    is cut into pieces.
+
+    Args:
+        documents: Tokens of each document, its end included.
+        length: Tokens of a row.
+
+    Attributes:
+        rows: Number of rows.
+        documents: Number of documents that are not empty.
+
+    Example:
+        >>> packing = Packing(np.array([4, 7, 3, 3]), length=6)  # ends count here, and are left out below
+        >>> packing.rows, packing.filled
+        (3, 0.7222222222222222)
+        >>> packing.row(0)  # (start, size)
+        [(4, 6)]
+    """
 
     def __init__(self, documents: np.ndarray, length: int) -> None:
         """documents: how many tokens each has, its end included."""
@@ -70,7 +89,14 @@ class Packing(Fitted):
         super().__init__(np.concatenate(sizes), length)
 
     def row(self, number: int) -> list[tuple[int, int]]:
-        """(start, size) of every piece in a row, the longest first."""
+        """What stands in a row.
+
+        Args:
+            number: Number of the row.
+
+        Returns:
+            (start in the stream, size) of every piece, the longest first.
+        """
         starts = self._starts[self.pieces(number)].tolist()
         return list(zip(starts, self.sizes(number), strict=True))
 

@@ -23,7 +23,17 @@ from .tables import is_json, read_table
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """What was said, the response that was preferred, and the other one."""
+    """What was said, the response that was preferred, and the other one.
+
+    Attributes:
+        before: The messages before the response, as (role, text).
+        chosen: The response that was preferred.
+        rejected: The other response.
+
+    Example:
+        >>> PreferencePair((("user", "Hello!"),), "Good day.", "No.").chosen
+        'Good day.'
+    """
 
     before: Messages
     chosen: str
@@ -31,9 +41,26 @@ class PreferencePair:
 
 
 def read_pairs(
-    path: str | Path, columns: tuple[str, str, str], report: Report | None = None
+    path: str | Path,
+    columns: tuple[str, str, str] = ("prompt", "chosen", "rejected"),
+    report: Report | None = None,
 ) -> Iterator[PreferencePair]:
-    """The good pairs of a file. columns: the names of prompt, chosen and rejected."""
+    """Read pairs of responses to learn preferences from: JSON lines or a table.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        columns: Names of the columns of the prompt, the chosen and the rejected response.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        `PreferencePair` of each good line.
+
+    Example:
+        >>> _ = Path("pairs.jsonl").write_text('{"prompt": "Hello!", "chosen": "Hi.", "rejected": "No."}')
+        >>> pair = next(read_pairs("pairs.jsonl"))
+        >>> pair.chosen, pair.rejected
+        ('Hi.', 'No.')
+    """
     report = report or Report()
     if is_json(path):
         names = columns[1:]

@@ -101,8 +101,29 @@ def order_of_few(n: int, key: int) -> np.ndarray:
 class BucketPlan:
     """Batches of rows of like length, with at most `max_tokens` places each, padding included.
 
-    lengths: of every row; or two such arrays, of sources and targets, of which the longer side counts.
-    Rows longer than `longest` are left out; every other one comes exactly once an epoch.
+    Every row that is not too long comes exactly once in an epoch. Which rows a step has follows from the seed
+    and the step alone.
+
+    Args:
+        lengths: Tokens of each row; or two such arrays, of sources and targets. The longer side counts.
+        max_tokens: Places of a batch.
+        seed: Seed of the order.
+        longest: Rows with more tokens are left out.
+
+    Attributes:
+        batches: Batches of an epoch.
+        left_out: Rows that are too long.
+        bounds: The lengths that end a bucket.
+        rows: Rows in a batch of each bucket.
+
+    Example:
+        >>> plan = BucketPlan(np.array([2, 9, 3, 2, 8]), max_tokens=12, seed=0, longest=8)
+        >>> plan.batches, plan.left_out
+        (3, 1)
+        >>> sorted(int(row) for step in range(3) for row in plan.batch(step))
+        [0, 2, 3, 4]
+        >>> 0 <= plan.padding() < 0.2
+        True
     """
 
     def __init__(
@@ -127,7 +148,14 @@ class BucketPlan:
             )
 
     def batch(self, step: int) -> np.ndarray:
-        """The rows of a step, counted from 0; the last batch of a bucket may be small."""
+        """The rows of a step.
+
+        Args:
+            step: The step, counted from 0.
+
+        Returns:
+            Numbers of rows. The last batch of a bucket may be small.
+        """
         epoch, place = divmod(checked_step(step), self.batches)
         number = permuted(place, self.batches, keyed(self.seed, epoch, 0))
         bucket = int(np.searchsorted(self._ends, number, "right"))
@@ -138,7 +166,11 @@ class BucketPlan:
         return self._order[int(self._counts[:bucket].sum()) + places]
 
     def padding(self) -> float:
-        """The share of padding to expect when each side is padded to its longest row in the batch."""
+        """The share of padding to expect when each side is padded to its longest row in the batch.
+
+        Returns:
+            A share from 0 to 1.
+        """
         padded = real = 0
         for step in range(min(SAMPLE, self.batches)):
             ids = self.batch(step)
@@ -178,11 +210,24 @@ def checked_step(step: int) -> int:
 
 
 class WindowPlan:
-    """Language-model batches: windows of `length` tokens and the one that follows, from one long stream.
+    """Batches of a language model: windows of `length` tokens and the one that follows, from one long stream.
 
-    Within an epoch no token is predicted twice. Each epoch shifts the grid of windows, so that what stood at
-    an edge comes to stand inside. Every batch has the same number of windows; the few left over differ by
-    epoch.
+    Within an epoch no token is predicted twice. Each epoch shifts the windows, so that their edges differ.
+
+    Args:
+        tokens: Tokens of the stream.
+        length: Tokens that a window predicts.
+        rows: Windows in a batch.
+        seed: Seed of the order.
+
+    Attributes:
+        windows: Windows of an epoch.
+        batches: Batches of an epoch.
+
+    Example:
+        >>> plan = WindowPlan(tokens=1000, length=16, rows=4, seed=0)
+        >>> plan.batches, plan.batch(0).shape
+        (15, (4,))
     """
 
     def __init__(self, tokens: int, length: int, rows: int, seed: int) -> None:
@@ -196,7 +241,14 @@ class WindowPlan:
         self.batches = self.windows // self.rows
 
     def batch(self, step: int) -> np.ndarray:
-        """Where the windows of a step begin; each goes on for `length` + 1 tokens."""
+        """Where the windows of a step begin.
+
+        Args:
+            step: The step, counted from 0.
+
+        Returns:
+            Places in the stream; each window has `length` + 1 tokens from there.
+        """
         epoch, place = divmod(checked_step(step), self.batches)
         shift = keyed(self.seed, epoch, 0) % min(self.length, self.tokens - self.windows * self.length)
         places = np.arange(place * self.rows, (place + 1) * self.rows)
@@ -207,11 +259,24 @@ class WindowPlan:
 
 
 class SegmentPlan:
-    """Language-model batches for a model with a memory: every row is a place in the stream, and goes on at
-    every step.
+    """Batches for a model with a memory: every row is a place in the stream, and goes on at every step.
 
-    Within an epoch no token is predicted twice. Each epoch shifts all rows, so that segments are cut
-    elsewhere.
+    Args:
+        tokens: Tokens of the stream.
+        length: Tokens that a segment predicts.
+        rows: Rows in a batch.
+        seed: Seed of the shift of each epoch.
+        shifts: Whether each epoch shifts the rows, so that segments are cut elsewhere.
+
+    Attributes:
+        batches: Batches of an epoch.
+
+    Example:
+        >>> plan = SegmentPlan(tokens=101, length=5, rows=4, shifts=False)
+        >>> plan.batch(0).tolist(), plan.batch(1).tolist()
+        ([0, 25, 50, 75], [5, 30, 55, 80])
+        >>> plan.place(step=plan.batches + 1)
+        1
     """
 
     def __init__(self, tokens: int, length: int, rows: int, seed: int = 0, shifts: bool = True) -> None:
@@ -226,11 +291,25 @@ class SegmentPlan:
         self.batches = (tokens - 1) // (self.rows * length)
 
     def place(self, step: int) -> int:
-        """Which segment of their rows a step has, counted from 0."""
+        """Which segment of their rows a step has.
+
+        Args:
+            step: The step, counted from 0.
+
+        Returns:
+            The number of the segment, counted from 0.
+        """
         return checked_step(step) % self.batches
 
     def batch(self, step: int) -> np.ndarray:
-        """Where the segments of a step begin, row by row; each goes on for `length` + 1 tokens."""
+        """Where the segments of a step begin, row by row.
+
+        Args:
+            step: The step, counted from 0.
+
+        Returns:
+            Places in the stream; each segment has `length` + 1 tokens from there.
+        """
         epoch, line = step // self.batches, self.batches * self.length
         room = min(self.length, self.tokens - self.rows * line)
         shift = keyed(self.seed, epoch, 0) % room if self.shifts else 0
@@ -241,7 +320,21 @@ class SegmentPlan:
 
 
 class RowPlan:
-    """Batches of as many rows each, shuffled every epoch; the few rows left over differ by epoch."""
+    """Batches of equally many rows, shuffled every epoch. The few rows left over differ by epoch.
+
+    Args:
+        count: Number of rows.
+        rows: Rows in a batch.
+        seed: Seed of the order.
+
+    Attributes:
+        batches: Batches of an epoch.
+
+    Example:
+        >>> plan = RowPlan(count=7, rows=3, seed=0)
+        >>> plan.batches, len(set(plan.batch(0).tolist()) & set(plan.batch(1).tolist()))
+        (2, 0)
+    """
 
     def __init__(self, count: int, rows: int, seed: int) -> None:
         if count < 1 or rows < 1:
@@ -250,7 +343,14 @@ class RowPlan:
         self.batches = self.count // self.rows
 
     def batch(self, step: int) -> np.ndarray:
-        """The rows of a step, counted from 0."""
+        """The rows of a step.
+
+        Args:
+            step: The step, counted from 0.
+
+        Returns:
+            Numbers of rows.
+        """
         epoch, place = divmod(checked_step(step), self.batches)
         places = np.arange(place * self.rows, (place + 1) * self.rows)
         return permuted_array(places, self.count, keyed(self.seed, epoch, 0))
@@ -268,6 +368,20 @@ def share(ids: np.ndarray, rank: int, world: int, micro: int = 0, micros: int = 
 
 
 def shares(ids: np.ndarray, micros: int, rank: int = 0, world: int = 1) -> list[np.ndarray]:
-    """The micro-batches of a rank, without empty ones."""
+    """The micro-batches of one process of several.
+
+    Args:
+        ids: The rows of a step.
+        micros: Micro-batches of each process.
+        rank: Number of the process.
+        world: Number of processes.
+
+    Returns:
+        The rows of each micro-batch, without empty ones.
+
+    Example:
+        >>> [part.tolist() for part in shares(np.arange(6), micros=2, rank=1, world=2)]
+        [[3], [4, 5]]
+    """
     parts = [share(ids, rank, world, micro, micros) for micro in range(micros)]
     return [part for part in parts if len(part)]

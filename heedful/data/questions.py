@@ -31,7 +31,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Question:
-    """A question, the text that holds its answer, and where."""
+    """A question, the text that holds its answer, and where the answer is.
+
+    Attributes:
+        question: The question.
+        context: The text with the answer.
+        answers: (text, start) of each answer that would do; `start` is its first character in the context.
+
+    Example:
+        >>> Question("Who sleeps?", "The cat sleeps.", (("The cat", 0),)).texts
+        ('The cat',)
+    """
 
     question: str
     context: str
@@ -44,7 +54,18 @@ class Question:
 
 @dataclass(frozen=True)
 class MultipleChoice:
-    """A text, and ways to go on from it of which one is right."""
+    """A text, and ways to go on from it, one of which is right.
+
+    Attributes:
+        context: The text.
+        choices: The ways to go on.
+        answer: Number of the right one, counted from 0.
+
+    Example:
+        >>> one = MultipleChoice("The cat eats.", ("It is hungry.", "It is full."), answer=0)
+        >>> one.choices[one.answer]
+        'It is hungry.'
+    """
 
     context: str
     choices: tuple[str, ...]
@@ -52,7 +73,21 @@ class MultipleChoice:
 
 
 def read_questions(path: str | Path, report: Report | None = None) -> Iterator[Question]:
-    """The good lines of a file of questions."""
+    """Read questions whose answers stand in a text: JSON lines or a table.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        `Question` of each good line.
+
+    Example:
+        >>> line = '{"question": "Who?", "context": "A cat.", "answers": [{"text": "cat", "start": 2}]}'
+        >>> _ = Path("asked.jsonl").write_text(line)
+        >>> next(read_questions("asked.jsonl")).answers
+        (('cat', 2),)
+    """
     report = report or Report()
     if is_json(path):
         yield from read_objects(path, question_in, ("question", "context", "answers"), report)
@@ -70,7 +105,21 @@ def read_questions(path: str | Path, report: Report | None = None) -> Iterator[Q
 
 
 def read_choices(path: str | Path, report: Report | None = None) -> Iterator[MultipleChoice]:
-    """The good lines of a file of choices."""
+    """Read statements to choose from: JSON lines.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        `MultipleChoice` of each good line.
+
+    Example:
+        >>> line = '{"context": "A cat eats.", "choices": ["It is hungry.", "It is full."], "answer": 0}'
+        >>> _ = Path("choices.jsonl").write_text(line)
+        >>> next(read_choices("choices.jsonl")).answer
+        0
+    """
     if not is_json(path):
         raise BadInput(
             one_line(

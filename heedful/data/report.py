@@ -23,7 +23,20 @@ class Fault(NamedTuple):
 
 @dataclass
 class Report:
-    """Bad lines by kind, with the first few places; policy "refuse" stops at the first, "drop" goes on."""
+    """Bad lines, counted by kind, with the first few places of each.
+
+    Args:
+        policy: "drop" counts bad lines and goes on; "refuse" stops at the first.
+        unit: What a place is called: "line", or "image".
+        counts: Bad lines of each kind.
+        firsts: (file, line, reason) of the first few of each kind.
+
+    Example:
+        >>> report = Report()
+        >>> report.bad("a.en", 17, Fault("empty", "the line is empty"))
+        >>> report.counts["empty"], report.sentence()
+        (1, '1 line dropped: 1 empty (a.en:17)')
+    """
 
     policy: str = "drop"
     unit: str = "line"  # or "image", where a file is one, and has no lines
@@ -51,7 +64,11 @@ class Report:
             mine += places[: FIRST - len(mine)]
 
     def sentence(self) -> str:
-        """For example "3 lines dropped: 2 not UTF-8 (first a.en:17), 1 empty (a.de:4)"."""
+        """Say what was dropped, in one sentence.
+
+        Returns:
+            For example "3 lines dropped: 2 not UTF-8 (first a.en:17), 1 empty (a.de:4)".
+        """
         total = self.counts.total()
         if not total:
             return f"no {self.unit} dropped"

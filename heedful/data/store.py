@@ -40,7 +40,28 @@ Tokens = Sequence[int] | np.ndarray
 
 
 class Store:
-    """Rows of tokens in named fields."""
+    """Tokenized texts on disk, mapped into memory. `write_store` makes one, and `Store.open` opens it.
+
+    Args:
+        folder: The folder of its files.
+        header: What store.json says.
+        fields: The mapped files of each field.
+
+    Attributes:
+        folder: The folder of its files.
+        fields: The mapped files of each field.
+        vocab_size: Number of tokens in the vocabulary.
+        about: What the store was made from.
+
+    Example:
+        >>> rows = [{"source": [7, 8, 9], "target": [7]}, {"source": [10], "target": [8, 9]}]
+        >>> _ = write_store("tokens", {"source": "English", "target": "French"}, iter(rows), 20, {})
+        >>> store = Store.open("tokens")
+        >>> len(store), store.row("source", 0).tolist(), store.lengths("target").tolist()
+        (2, [7, 8, 9], [1, 2])
+        >>> store.stream("source").tolist(), store.tokens("target")
+        ([7, 8, 9, 10], 3)
+    """
 
     def __init__(self, folder: Path, header: dict[str, Any], fields: dict[str, Field]) -> None:
         self.folder, self.fields = folder, fields
@@ -52,7 +73,18 @@ class Store:
 
     @classmethod
     def open(cls, folder: str | Path, vocab: str | None = None) -> Store:
-        """A store that `write_store` wrote, every byte checked; `vocab`: the hash of its vocabulary."""
+        """Open a store and check every byte of it.
+
+        Args:
+            folder: The folder that `write_store` wrote.
+            vocab: The hash of the vocabulary that it must have been made with. None: any.
+
+        Returns:
+            `Store`.
+
+        Raises:
+            BadInput: A file is damaged or missing, or the vocabulary is another one.
+        """
         store = cls.mapped(folder)
         for name, hashes in store._hashes.items():
             check_bytes(store.folder, name, hashes)
@@ -80,7 +112,15 @@ class Store:
         return self._seal
 
     def row(self, field: str, i: int) -> np.ndarray:
-        """The tokens of one row, not copied."""
+        """The tokens of one row, not copied.
+
+        Args:
+            field: Name of the field.
+            i: Number of the row.
+
+        Returns:
+            An array of token numbers.
+        """
         if not 0 <= i < len(self):
             raise IndexError(f"row {i} of {len(self)}")
         part = self.fields[field]
@@ -90,7 +130,14 @@ class Store:
         return part.tokens[start:end]
 
     def lengths(self, field: str) -> np.ndarray:
-        """How many tokens each row has."""
+        """How many tokens each row has.
+
+        Args:
+            field: Name of the field.
+
+        Returns:
+            An array of lengths.
+        """
         offsets = self.fields[field].offsets
         lengths = np.diff(offsets)
         if len(lengths) and lengths.min() < 0:
@@ -99,11 +146,25 @@ class Store:
         return lengths
 
     def stream(self, field: str) -> np.ndarray:
-        """All tokens one after the other, not copied."""
+        """All tokens one after the other, not copied.
+
+        Args:
+            field: Name of the field.
+
+        Returns:
+            An array of token numbers.
+        """
         return self.fields[field].tokens
 
     def tokens(self, field: str) -> int:
-        """How many tokens there are."""
+        """How many tokens there are.
+
+        Args:
+            field: Name of the field.
+
+        Returns:
+            The number of tokens.
+        """
         return len(self.fields[field].tokens)
 
     def __reduce__(self) -> Any:
@@ -223,7 +284,27 @@ def write_store(
     vocab_size: int,
     about: dict[str, Any],
 ) -> Store:
-    """Write rows of tokens; `fields` says in words what each holds, `about` what it was all made from."""
+    """Write rows of tokens to disk. A failure leaves nothing behind.
+
+    Args:
+        folder: The folder to write, which must not be there yet.
+        fields: Names of the fields, each with a few words on what it holds.
+        rows: Rows of token numbers, by field; a long row may come in parts.
+        vocab_size: Number of tokens in the vocabulary.
+        about: What the tokens were made from; it is kept in store.json.
+
+    Returns:
+        The `Store`.
+
+    Raises:
+        BadInput: The folder is there already, or a token is not in the vocabulary.
+        DiskFull: The disk is full.
+
+    Example:
+        >>> store = write_store("one", {"tokens": "a text"}, iter([{"tokens": [7, 8]}]), 10, {"from": "me"})
+        >>> store.about, len(store)
+        ({'from': 'me'}, 1)
+    """
     folder = Path(folder)
     refuse_fields(fields)
     with writing(folder) as aside:

@@ -19,7 +19,25 @@ Row = tuple[str, ...]
 def read_table(
     path: str | Path, columns: list[str], *, limit: int = TABLE_LINE, report: Report | None = None
 ) -> Iterator[Row]:
-    """The named columns of tab-separated lines under a header, not quoted, or of JSON objects, one a line."""
+    r"""Read the named columns of a table: tab-separated lines under a header, or JSON objects, one a line.
+
+    Args:
+        path: The file, plain or gzip, or the name of a Hugging Face data set ("hf:NAME").
+        columns: Names of the columns.
+        limit: Characters of a line, at most.
+        report: Where bad lines are counted, or refused. None: they are dropped.
+
+    Yields:
+        The cells of each good row as texts, in the order of `columns`.
+
+    Raises:
+        BadInput: A column is not there; the message names the nearest.
+
+    Example:
+        >>> _ = Path("films.tsv").write_text("label\tsentence\ngood\tA fine film.\n")
+        >>> list(read_table("films.tsv", ["sentence", "label"]))
+        [('A fine film.', 'good')]
+    """
     report = report or Report()
     lines = enumerate(judged_lines(path, limit), 1)
     read = objects(path, columns) if is_json(path) else cells(path, columns, lines)

@@ -47,7 +47,33 @@ LONG_WORD = 1000  # characters: learning merges takes the square of it, and some
 
 
 class Vocab:
-    """A tokenizer whose first seven tokens are the special ones."""
+    """A vocabulary: texts to numbers and back. `train_vocab` learns one, `read_vocab` reads one.
+
+    The first seven tokens are special. A text never becomes one of them, whatever it says.
+
+    Args:
+        text: What `to_json` gave.
+
+    Attributes:
+        kind: "bpe", "wordpiece", "char", "word" or "spaced".
+        size: Number of tokens, special ones included.
+        lower: Whether texts are lowercased.
+        tokenizer: The `tokenizers.Tokenizer` that does the work.
+        pad: Number of the padding token; `bos`, `eos`, `unk`, `cls`, `sep` and `mask` are the others.
+
+    Example:
+        >>> vocab = train_vocab("word", ["the cat sat", "the dog sat"], size=20)
+        >>> vocab.encode_batch(["the dog"])
+        [[8, 10]]
+        >>> vocab.decode([8, 10, vocab.eos]), len(vocab)
+        ('the dog', 11)
+        >>> vocab.places(["the dog"])
+        [[(0, 3), (3, 7)]]
+        >>> vocab.unknown_rate(["the fish"])
+        0.5
+        >>> Vocab.from_json(vocab.to_json()).hash == vocab.hash
+        True
+    """
 
     pad, bos, eos, unk, cls, sep, mask = range(len(SPECIALS))
 
@@ -57,7 +83,17 @@ class Vocab:
         self.size: int = self.tokenizer.get_vocab_size()
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Token numbers of each text, without special tokens."""
+        """Encode texts.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            Token numbers of each text, without special tokens.
+
+        Raises:
+            BadInput: A text is longer than a million characters.
+        """
         refuse_long(texts)
         found: list[list[int]] = []
         for group in groups(texts):
@@ -67,7 +103,14 @@ class Vocab:
         return found
 
     def places(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        """Where each token of each text stands in it: its first character, and the one after its last."""
+        """Where each token of each text stands in it.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            (first character, one past the last) of each token of each text.
+        """
         refuse_long(texts)
         found: list[list[tuple[int, int]]] = []
         for group in groups(texts):
@@ -77,12 +120,26 @@ class Vocab:
         return found
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of token numbers; special tokens have none."""
+        """The text of token numbers. Special tokens have none.
+
+        Args:
+            ids: Token numbers.
+
+        Returns:
+            The text.
+        """
         with no_panic("token numbers cannot be turned into text"):
             return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def unknown_rate(self, texts: Iterable[str]) -> float:
-        """The share of tokens that stand for something unknown."""
+        """The share of tokens that stand for something unknown.
+
+        Args:
+            texts: Texts to try.
+
+        Returns:
+            A share from 0 to 1.
+        """
         unknown = total = 0
         texts = iter(texts)
         while some := list(islice(texts, 1000)):
@@ -92,12 +149,26 @@ class Vocab:
         return unknown / max(total, 1)
 
     def to_json(self) -> str:
-        """As in tokenizer.json."""
+        """The vocabulary as tokenizer.json has it.
+
+        Returns:
+            JSON that `from_json` and the library `tokenizers` read.
+        """
         return self._text
 
     @classmethod
     def from_json(cls, text: str) -> Vocab:
-        """What `to_json` gave."""
+        """A vocabulary from its JSON.
+
+        Args:
+            text: What `to_json` gave.
+
+        Returns:
+            `Vocab`.
+
+        Raises:
+            BadInput: The tokenizer is not one of heedful's.
+        """
         return cls(text)
 
     @property
@@ -182,7 +253,27 @@ def word_pieces(numbers: dict[str, int]) -> Any:
 
 
 def train_vocab(kind: str, texts: Iterable[str], size: int, lower: bool = False) -> Vocab:
-    """A vocabulary of at most `size` tokens, special ones included; equal texts give equal vocabularies."""
+    """Learn a vocabulary from texts. Equal texts give equal vocabularies.
+
+    Args:
+        kind: "bpe" merges bytes by frequency and spells any text; "wordpiece" takes the longest known
+            pieces of a word; "word" has whole words and punctuation; "spaced" has what stands between
+            spaces; "char" has characters.
+        texts: Texts to learn from, read once.
+        size: Number of tokens at most, special ones included.
+        lower: Lowercase all texts.
+
+    Returns:
+        `Vocab`.
+
+    Raises:
+        BadInput: There is no text, no such kind, or the size does not fit the kind.
+
+    Example:
+        >>> vocab = train_vocab("bpe", ["the cat sat on the mat"] * 9, size=280)
+        >>> vocab.decode(vocab.encode_batch(["the rat sat"])[0])
+        'the rat sat'
+    """
     if kind not in KINDS:
         raise BadInput(f'there is no vocabulary of kind "{kind}"{nearest(kind, KINDS)}')
     least = len(SPECIALS) + (BYTES if kind == "bpe" else 1)
@@ -280,8 +371,23 @@ KINDS: dict[str, Callable[[Tokenizer, Iterator[str], int], None]] = {
 # Reading one back
 
 
-def read_vocab(path: Path) -> Vocab:
-    """The vocabulary in a run's tokenizer.json; errors name the file."""
+def read_vocab(path: str | Path) -> Vocab:
+    """Read the vocabulary of a run.
+
+    Args:
+        path: tokenizer.json in the folder of the run.
+
+    Returns:
+        `Vocab`.
+
+    Raises:
+        BadInput: The file is missing or damaged, or its tokenizer is not one of heedful's.
+
+    Example:
+        >>> read_vocab("runs/demo/tokenizer.json").kind
+        'word'
+    """
+    path = Path(path)
     with naming(path):
         return Vocab.from_json(read_text(inside(path.parent, path.name), LIMIT))
 

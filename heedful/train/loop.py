@@ -34,7 +34,20 @@ from .schedule import Schedule
 
 
 class Batch(Protocol):
-    """Tensors of some examples, and how many tokens there are to predict."""
+    """What the loop needs of a batch: the number of target tokens, `count`, and a way to a device, `to`.
+
+    Subclasses of `Tensors` with a field `count` have both.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from heedful.data.batch import Tensors
+        >>> @dataclass(frozen=True)
+        ... class Rows(Tensors):
+        ...     tokens_BT: torch.Tensor
+        ...     count: int
+        >>> Rows(torch.ones(2, 3), count=6).to(CPU).count
+        6
+    """
 
     @property
     def count(self) -> int: ...
@@ -47,36 +60,74 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Progress:
-    """How one step went."""
+    """How one step went.
 
-    step: int  # steps done, this one included
-    loss: float  # nats per target token, unsmoothed
-    tokens: int  # target tokens of this step
-    rate: float  # learning rate
-    norm: float  # of the gradient, before clipping
+    Attributes:
+        step: Steps done, this one included.
+        loss: Nats per target token, without label smoothing.
+        tokens: Target tokens of this step.
+        rate: Learning rate.
+        norm: Norm of the gradient before clipping.
+        seconds: Seconds that the step took.
+        expert_load: Tokens that each expert of each layer got, in a model with experts.
+        settled: Whether the model is as this step left it. On a GPU the next step may be on its way.
+        seen: What the speed is given in, if not in tokens.
+        figures: Other figures of the task, by name.
+
+    Example:
+        >>> progress = Progress(1, 2.5, tokens=64, rate=1e-3, norm=1.0, seconds=0.5)
+        >>> progress.a_second(progress.seconds)
+        '128 tokens'
+    """
+
+    step: int
+    loss: float
+    tokens: int
+    rate: float
+    norm: float
     seconds: float
-    expert_load: Sequence[
-        Sequence[float]
-    ] = ()  # tokens that each expert got, layer by layer, if there are experts
-    settled: bool = True  # the model is as this step left it: no later one is on its way
-    seen: Seen | None = None  # what the speed is told in, if that is not tokens
-    figures: Mapping[str, float] = field(default_factory=dict)  # what else the task tells of it
+    expert_load: Sequence[Sequence[float]] = ()
+    settled: bool = True
+    seen: Seen | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def a_second(self, seconds: float) -> str:
-        """What was seen a second, if a step takes so long."""
+        """What is seen in a second, if a step takes so long.
+
+        Args:
+            seconds: Seconds of a step.
+
+        Returns:
+            A number with its unit, such as "12,300 tokens".
+        """
         return (self.seen or Seen(self.tokens)).a_second(seconds)
 
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """What the loop needs to know beside the model and its data."""
+    """What the loop needs to know beside the model and its data.
+
+    Attributes:
+        rate: Learning rate at the peak of the schedule.
+        schedule: The factor of the learning rate at a step, counted from 1.
+        steps: Steps of the run.
+        seed: Seed of dropout and all other random numbers.
+        clip: Gradients are clipped to this norm; 0: not at all.
+        precision: "fp32", "bf16" or "fp16" for matrix products; the rest stays in fp32.
+        device: Where batches are moved to. The model must be there.
+
+    Example:
+        >>> from heedful.train.schedule import cosine
+        >>> LoopSettings(rate=1e-3, schedule=cosine(warmup=10, steps=100), steps=100).clip
+        1.0
+    """
 
     rate: float
     schedule: Schedule
     steps: int
     seed: int = 0
     clip: float = 1.0
-    precision: str = "fp32"  # or bf16, fp16
+    precision: str = "fp32"
     device: torch.device = CPU
 
 
@@ -114,7 +165,48 @@ def train(
     scaler: torch.amp.GradScaler | None = None,
     world: World = World(),  # noqa: B008 (frozen)
 ) -> Iterator[Progress]:
-    """Steps start + 1 to settings.steps. batches(step): this process's micro-batches of a step."""
+    """Train a model, one step at a time. The caller logs, evaluates and saves between the steps.
+
+    The random numbers of a step follow from the seed and the step, so a loop that starts at step N makes the
+    same steps as one that was never stopped.
+
+    Args:
+        model: The model.
+        batches: This process's micro-batches of a step, counted from 0.
+        loss_of: The `Loss` of the model and a batch: a sum over target tokens.
+        optimizers: The optimizers; all get the same learning rate.
+        settings: Learning rate, schedule, steps, seed, clipping, precision and device.
+        start: Steps that were made before.
+        scaler: Scales the loss, for "fp16".
+        world: Which process this is, of how many.
+
+    Yields:
+        `Progress` of steps start + 1 to settings.steps.
+
+    Raises:
+        NotFinite: The loss or the gradient is not finite. The message names the layer and the examples.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from heedful.data.batch import Tensors
+        >>> from heedful.train.loss import cross_entropy
+        >>> from heedful.train.optimizer import adamw
+        >>> from heedful.train.schedule import constant
+        >>> @dataclass(frozen=True)
+        ... class Numbered(Tensors):
+        ...     x_BD: torch.Tensor
+        ...     answers_B: torch.Tensor
+        ...     count: int
+        >>> batch = Numbered(torch.eye(3), torch.tensor([2, 0, 1]), count=3)
+        >>> def loss_of(model, batch):
+        ...     return Loss(*cross_entropy(model(batch.x_BD), batch.answers_B), batch.count)
+        >>> model = torch.nn.Linear(3, 3)
+        >>> settings = LoopSettings(rate=0.1, schedule=constant(warmup=0), steps=50)
+        >>> optimizers = adamw(model, rate=0.1, decay=0.0)
+        >>> losses = [p.loss for p in train(model, lambda step: [batch], loss_of, optimizers, settings)]
+        >>> len(losses), losses[-1] < 0.1 * losses[0]
+        (50, True)
+    """
     model.train()
     weights = list(model.parameters())
     for step in range(start, settings.steps):

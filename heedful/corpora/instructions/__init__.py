@@ -43,21 +43,43 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction, its right response, and a wrong one."""
+    """An instruction, its right response, and a wrong one.
 
-    kind: str  # translate, tense, count, reverse, answer
+    Attributes:
+        kind: translate, tense, count, reverse or answer.
+        prompt: The instruction.
+        response: The right response.
+        rejected: A wrong response.
+        flaw: What is wrong with it: word, tense, missing, long, language, order, number or fact.
+
+    Example:
+        >>> row = next(split("valid"))
+        >>> row.kind, row.response, row.flaw
+        ('translate', 'Les princes tristes vont trouver la pomme.', 'tense')
+    """
+
+    kind: str
     prompt: str
     response: str
     rejected: str
-    flaw: str  # of the rejected response: word, tense, missing, long, language, order, number, fact
+    flaw: str
 
 
 def split(name: str) -> Iterator[Instruction]:
     """The instructions of one split, the same ones on every machine.
 
-    >>> from heedful.corpora import instructions
-    >>> next(instructions.split("valid")).kind
-    'translate'
+    Args:
+        name: "train", "valid", "test" or "combinations".
+
+    Returns:
+        An iterator over `Instruction`.
+
+    Raises:
+        BadInput: There is no such split.
+
+    Example:
+        >>> next(split("valid")).prompt
+        'Translate into French: The sad princes are going to find the apple.'
     """
     if name not in SPLITS:
         close = difflib.get_close_matches(name, SPLITS, n=1, cutoff=0.0)[0]

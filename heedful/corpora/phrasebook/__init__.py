@@ -30,7 +30,23 @@ RARE = 5  # a word that train says less often than this is not asked for elsewhe
 
 
 def split(name: str) -> list[Pair]:
-    """The pairs of one split, the same ones on every machine."""
+    """The sentence pairs of one split, the same ones on every machine.
+
+    Args:
+        name: "train", "valid", "test", "combinations" (adjectives and verbs with nouns that train never
+            combines) or "long" (sentences of 20 words and more).
+
+    Returns:
+        A list of `Pair`. Sentences of one split are in no other.
+
+    Raises:
+        BadInput: There is no such split.
+
+    Example:
+        >>> found = split("valid")
+        >>> len(found), found[0].source
+        (500, 'When does a heroine rest?')
+    """
     if name not in SPLITS:
         close = difflib.get_close_matches(name, SPLITS, n=1, cutoff=0.0)[0]
         raise BadInput(
@@ -40,7 +56,18 @@ def split(name: str) -> list[Pair]:
 
 
 def pairs(seed: int) -> Iterator[Pair]:
-    """An endless stream of sentences, repetitions included, from everything the grammar can say."""
+    """An endless stream of sentences, repetitions included, from everything that the grammar can say.
+
+    Args:
+        seed: Seed of the sentences.
+
+    Yields:
+        `Pair`.
+
+    Example:
+        >>> next(pairs(seed=1)).target
+        "L'homme n'a pas besoin de mon père très intelligent."
+    """
     writer = SentenceWriter(seed)
     while True:
         yield writer.write()

@@ -8,21 +8,49 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation; the numbers count `words(source)` and `words(target)`."""
+    """An English sentence and its French translation, with labels. Numbers count the words of `words`.
+
+    Attributes:
+        source: The English sentence.
+        target: The French sentence.
+        alignment: (source word, target word) of every link.
+        heads: Head of each source word, as in Universal Dependencies; -1 is the root.
+        tags: Part of speech of each source word, as in the treebank English-EWT.
+        mood: Mood of the main clause: statement or question.
+        tense: Tense of the main clause: present, past or future.
+        number: Number of its subject: singular or plural.
+
+    Example:
+        >>> from heedful.corpora import phrasebook
+        >>> pair = next(phrasebook.pairs(seed=1))
+        >>> words(pair.source)[:3], pair.tags[:3], pair.tense
+        (['The', 'man', 'does'], ('DET', 'NOUN', 'AUX'), 'present')
+    """
 
     source: str
     target: str
-    alignment: tuple[tuple[int, int], ...]  # source word, target word
-    heads: tuple[int, ...]  # of each source word, in the manner of Universal Dependencies; -1 is the root
-    tags: tuple[str, ...]  # of each source word, its part of speech, as the treebank English-EWT has it
-    mood: str  # of the main clause: statement, question
-    tense: str  # of the main clause: present, past, future
-    number: str  # of the main clause's subject: singular, plural
+    alignment: tuple[tuple[int, int], ...]
+    heads: tuple[int, ...]
+    tags: tuple[str, ...]
+    mood: str
+    tense: str
+    number: str
 
 
 TOKEN = re.compile(r"aujourd['’]hui|o['’]clock|['’]s\b|[\w-]+['’](?!s\b)|[\w-]+|[^\w\s]", re.IGNORECASE)
 
 
 def words(text: str) -> list[str]:
-    """The words of a sentence in either language; clitics, `'s` and punctuation stand alone."""
+    """The words of a sentence in either language. Clitics, `'s` and punctuation stand alone.
+
+    Args:
+        text: The sentence.
+
+    Returns:
+        The words.
+
+    Example:
+        >>> words("The dog's bone is old.")
+        ['The', 'dog', "'s", 'bone', 'is', 'old', '.']
+    """
     return TOKEN.findall(text)

@@ -33,7 +33,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StorySentence:
-    """A sentence, its plot and step, and the fields that were filled in, with the values of their columns."""
+    """A sentence of a story, and where it comes from.
+
+    Attributes:
+        text: The sentence.
+        plot: The plot of its story.
+        step: The step of the plot that it tells.
+        says: The fields that were filled in, with their values.
+
+    Example:
+        >>> next(split("valid")).sentences[0].text
+        'One evening, Henry played with a ball in the house of Clara.'
+    """
 
     text: str
     plot: Plot
@@ -43,19 +54,42 @@ class StorySentence:
 
 @dataclass(frozen=True)
 class ShortStory:
-    """Sentences that follow each other, and what they are about, by which splits are told apart."""
+    """Sentences that follow each other.
+
+    Attributes:
+        about: What the story is about; it decides the split.
+        sentences: The sentences.
+
+    Example:
+        >>> next(split("valid")).about
+        'broken Henry lamp attic brown'
+    """
 
     about: str
     sentences: tuple[StorySentence, ...]
 
     @property
     def text(self) -> str:
-        """One sentence per line."""
+        """The story with one sentence per line."""
         return "".join(f"{sentence.text}\n" for sentence in self.sentences)
 
 
 def split(name: str) -> Iterator[ShortStory]:
-    """The stories of one split, the same ones on every machine."""
+    """The stories of one split, the same ones on every machine.
+
+    Args:
+        name: "train", "valid" or "test".
+
+    Returns:
+        An iterator over `ShortStory`. No cast of training is in another split.
+
+    Raises:
+        BadInput: There is no such split.
+
+    Example:
+        >>> print(next(split("valid")).text.splitlines()[0])
+        One evening, Henry played with a ball in the house of Clara.
+    """
     if name not in SPLITS:
         close = difflib.get_close_matches(name, SPLITS, n=1, cutoff=0.0)[0]
         raise BadInput(f"stories has no split {name!r}; did you mean {close!r}? It has {', '.join(SPLITS)}")

@@ -40,9 +40,22 @@ def is_image(path: Path) -> bool:
 
 
 def read_image(path: str | Path, on_white: bool = True) -> np.ndarray:
-    """An image as [H, W, 1] (gray) or [H, W, 3] (red, green, blue), 0 to 255.
+    """Read an image file: PNG and JPEG by Pillow, PPM and PGM without it.
 
-    on_white: what is transparent is laid on white; otherwise its color counts as if it could be seen.
+    Args:
+        path: The file.
+        on_white: What is transparent becomes white. Otherwise its hidden color is taken.
+
+    Returns:
+        Pixels from 0 to 255: [H, W, 1] for gray, [H, W, 3] for red, green and blue.
+
+    Raises:
+        BadInput: The file is damaged, too large, or of another kind.
+
+    Example:
+        >>> _ = Path("dark.png").write_bytes(png_bytes(np.zeros((2, 3, 3), np.uint8)))
+        >>> read_image("dark.png").shape
+        (2, 3, 3)
     """
     path = Path(path)
     with naming(path):
