@@ -1,22 +1,35 @@
-"""The slide map: every file, symbol and test that it names exists, and every worked example is on it."""
+"""The slide map and the slips: what they name exists, and every worked example and claim is on the map."""
 
 import ast
+import sys
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+from helpers import page_runs, pages
+
+from heedful.lab.contents import claim_texts
+
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+
+from reference import slides
+
 MAP, SLIPS = (ROOT / "docs" / "learn" / f"{name}.md" for name in ("slide-map", "slips"))
-MAPPED = ["file", "symbol", "test"]  # the last columns of every table
+MAPPED = ["file", "symbol", "test"]  # the last columns of the table of slips
 NOT_YET = "not built yet"
+SYMBOLS, CONCEPTS = slides.contents()
+LONG = {"demo", "train", "compare"}  # commands that train
+COMMANDS = {one.command for one in CONCEPTS if one.command}
 
 
 def rows() -> list[list[str]]:
-    """The cells of every table line that is no heading."""
-    texts = [page.read_text(encoding="utf-8") for page in (MAP, SLIPS)]
-    lines = [line for text in texts for line in text.splitlines() if line.startswith("|")]
+    """The cells of every line of the table of slips that is no heading."""
+    lines = [line for line in SLIPS.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in lines]
     return [row for row in cells if row[-3:] != MAPPED and set("".join(row)) != {"-"}]
 
@@ -29,7 +42,12 @@ def quoted(cell: str) -> list[str]:
 
 
 def built() -> list[tuple[list[str], list[str], list[str]]]:
-    return [tuple(map(quoted, row[-3:])) for row in rows() if row[-3] != NOT_YET]
+    """(files, symbols, tests) of every slip and every concept."""
+    found = [tuple(map(quoted, row[-3:])) for row in rows() if row[-3] != NOT_YET]
+    for one in CONCEPTS:
+        pairs = [source.split("::") for source in one.code]
+        found += [([file], [symbol], list(one.tests)) for file, symbol in pairs]
+    return found
 
 
 def functions(file: str) -> set[str]:
@@ -37,18 +55,10 @@ def functions(file: str) -> set[str]:
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-def test_the_page_has_its_sections_and_every_row_six_cells():
-    headings = [line[3:] for line in MAP.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
-    expected = "Why, Attention, Order, The block, The models, Results and limits"
-    assert ", ".join(headings) == expected
-    assert [row for row in rows() if len(row) != 6 or not all(row[:4])] == []
+# Both pages.
 
 
-def test_what_is_not_built_claims_nothing_on_the_page():
-    assert [row for row in rows() if (row[3] == NOT_YET) != (row[4:] == ["", ""])] == []
-
-
-def test_every_file_and_symbol_on_the_page_exists():
+def test_every_file_and_symbol_on_the_pages_exists():
     for files, symbols, tests in built():
         assert files and symbols and tests, files
         modules = [
@@ -68,7 +78,7 @@ def home_of(symbol: str, modules: list[ModuleType]) -> str | None:
     return None
 
 
-def test_every_test_on_the_page_exists():
+def test_every_test_on_the_pages_exists():
     missing = []
     for _, _, tests in built():
         for test in tests:
@@ -78,7 +88,74 @@ def test_every_test_on_the_page_exists():
     assert missing == []
 
 
-def test_every_worked_example_is_on_the_page():
+def test_every_slip_has_six_cells_and_claims_nothing_that_is_not_built():
+    assert [row for row in rows() if len(row) != 6 or not all(row[:4])] == []
+    assert [row for row in rows() if (row[3] == NOT_YET) != (row[4:] == ["", ""])] == []
+
+
+# The slide map.
+
+
+def test_the_page_has_the_symbols_and_every_lecture():
+    text = MAP.read_text(encoding="utf-8")
+    assert [place for place in slides.PLACES if text.count(f"<!-- generated: {place} -->") != 1] == []
+    headings = [line[3:5] for line in text.splitlines() if line.startswith("## L")]
+    assert headings == [*slides.LECTURES]
+
+
+@pytest.mark.parametrize("lecture", slides.LECTURES)
+def test_a_lecture_shows_what_it_teaches_once_and_nothing_else(lecture):
+    text = slides.lecture(lecture)
+    shown = {one.name: text.count(f"- **{one.name}**\\\n") for one in CONCEPTS}
+    assert shown == {one.name: int(lecture in one.lectures.split()) for one in CONCEPTS}
+
+
+def test_every_fact_stands_in_one_place():
+    for values in (
+        [one.name for one in CONCEPTS],
+        [one.know for one in CONCEPTS],
+        [one.slide for one in SYMBOLS],
+    ):
+        assert all(values) and len(set(values)) == len(values)
+
+
+def test_what_the_map_names_exists():
+    assert [fault for one in (*SYMBOLS, *CONCEPTS) for fault in one.faults()] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lectures": "L1 L6"},
+        {"code": ("heedful/parts/nowhere.py::attend_plain",)},
+        {"code": ("heedful/parts/attention.py::attend_nowhere",)},
+        {"tests": ("tests/test_lectures.py::test_nothing",)},
+        {"tests": ()},
+        {"read": "learn/9-nothing.md"},
+        {"read": "learn/1-attention.md#a-hard-lookup"},
+        {"command": "heedful gaze runs/demo"},
+        {"command": "heedful look runs/demo Cats. --twice"},
+        {"command": "heedful train translate --corpus phrasebook --set model.widht=8"},
+        {"claim": "luck"},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_what_does_not_exist_is_found(change):
+    one = next(one for one in CONCEPTS if one.name == "Soft lookup")
+    assert list(one.faults()) == []
+    assert len(list(replace(one, **change).faults())) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"names": ["q_BHTX"]}, {"code": "heedful/parts/masks.py::Causal"}], ids=str
+)
+def test_a_symbol_that_the_source_does_not_say_is_found(change):
+    one = next(one for one in SYMBOLS if one.names == ["q_BHTK"])
+    with pytest.raises(ValueError, match="does not say"):
+        slides.check([replace(one, **change)])
+
+
+def test_every_worked_example_is_on_the_map():
     mentioned = {test for _, _, tests in built() for test in tests}
     examples = {
         f"{file}::{name}"
@@ -87,3 +164,23 @@ def test_every_worked_example_is_on_the_page():
         if name.startswith("test_")
     }
     assert examples - mentioned == set()
+
+
+def test_every_claim_and_every_lesson_is_on_the_map():
+    for claim in claim_texts():
+        lectures = {name for one in CONCEPTS if one.claim == claim.name for name in one.lectures.split()}
+        assert lectures & set(claim.lecture.split()), claim.name
+    lessons = {f"learn/{path.name}" for path in (ROOT / "docs" / "learn").glob("[0-9]-*.md")}
+    assert lessons - {one.read.partition("#")[0] for one in CONCEPTS} == set()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return page_runs.unpack(tmp_path_factory.mktemp("slides"))
+
+
+@pytest.mark.parametrize("command", sorted(line for line in COMMANDS if line.split()[1] not in LONG))
+def test_a_command_that_only_reads_succeeds(command, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, printed = pages.run(command, folder)
+    assert code == 0, printed

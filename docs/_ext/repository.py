@@ -1,7 +1,8 @@
 """Files of the repository on the site: those that are pages of their own, and source files as listings.
 
 A link to CONTRIBUTING.md leads to the page that includes it. A file in backticks leads to its listing:
-`heedful/parts/masks.py`, or with a name to its line there, `heedful/parts/masks.py::Causal`.
+`heedful/parts/masks.py`, or with a name to its line there, `heedful/parts/masks.py::Causal`. So does a link
+with such a target: [causal](heedful/parts/masks.py::Causal).
 """
 
 import ast
@@ -50,21 +51,31 @@ class LinksToRepository(SphinxPostTransform):
 
 
 class LinksToSources(SphinxTransform):
-    """Names of source files become links to their listings."""
+    """Names of source files, and links to them, become links to their listings."""
 
     default_priority = 800
 
     def apply(self, **kwargs: object) -> None:
-        up = "../" * self.env.docname.count("/")
         for word in list(self.document.findall(nodes.literal)):
-            found = SOURCE.fullmatch(word.astext())
-            if not found or not (ROOT / found[1]).is_file() or isinstance(word.parent, nodes.reference):
-                continue
-            line = line_of(found[1], found[2]) if found[2] else 0
-            address = f"{up}{LISTINGS}/{found[1]}.html" + (f"#line-{line}" if line else "")
-            link = nodes.reference("", "", refuri=address, internal=True)
-            word.replace_self(link)
-            link += word
+            address = self.address(word.astext())
+            if address and not isinstance(word.parent, nodes.reference):
+                link = nodes.reference("", "", refuri=address, internal=True)
+                word.replace_self(link)
+                link += word
+        for link in list(self.document.findall(pending_xref)):
+            if address := self.address(link.get("reftarget") or ""):
+                named = {"reftitle": link["title"]} if link.get("title") else {}
+                link.replace_self(
+                    nodes.reference("", "", *link.children, refuri=address, internal=True, **named)
+                )
+
+    def address(self, text: str) -> str | None:
+        """The listing of a file, and the line of a name in it."""
+        found = SOURCE.fullmatch(text)
+        if not found or not (ROOT / found[1]).is_file():
+            return None
+        line = f"#line-{line_of(found[1], found[2])}" if found[2] else ""
+        return f"{'../' * self.env.docname.count('/')}{LISTINGS}/{found[1]}.html{line}"
 
 
 def note_sources(app: Sphinx, page: nodes.document) -> None:

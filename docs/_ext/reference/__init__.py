@@ -14,6 +14,7 @@ from .models import models_page
 from .papers import LinksToPapers, papers_page
 from .public import index
 from .settings import architectures, tasks
+from .slides import PLACES as SLIDES
 from .versions import bibtex, versions_table
 
 GENERATED = {
@@ -27,6 +28,7 @@ GENERATED = {
     "settings of tasks": tasks,
     "settings of architectures": architectures,
     "versions": versions_table,
+    **SLIDES,
 }
 PLACE = re.compile(r"^<!-- generated: (.*) -->$", re.MULTILINE)
 
