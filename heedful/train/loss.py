@@ -98,7 +98,21 @@ class Scores:
 
 
 def scores_of(decoder: Decoder) -> Scores:
-    """A decoder's."""
+    """From hidden vectors to the scores of every word, by a decoder's own output matrix.
+
+    Args:
+        decoder: The decoder.
+
+    Returns:
+        A function, for `sequence_loss`.
+
+    Example:
+        >>> decoder = heedful.load("runs/lm").model
+        >>> tokens_BT = torch.tensor([[1, 9, 12]])
+        >>> loss = sequence_loss(scores_of(decoder), decoder.hidden(tokens_BT), tokens_BT, count=3)
+        >>> loss.count
+        3
+    """
     return Scores(decoder.head, decoder.inputs.tokens)  # type: ignore[arg-type]
 
 
