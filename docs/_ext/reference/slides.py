@@ -193,7 +193,7 @@ def symbols_table() -> str:
     symbols, _ = contents()
     check(symbols)
     titles = ["on slides", "meaning", "in code", "source"]
-    return listed((17, 29, 20, 34), titles, [one.row() for one in symbols])
+    return listed((18, 27, 19, 36), titles, [one.row() for one in symbols])
 
 
 def lecture(name: str) -> str:
