@@ -10,6 +10,7 @@ from sphinx.application import Sphinx
 from .commands import commands
 from .endpoints import endpoints
 from .exit_codes import exit_codes
+from .lectures import gpt_table
 from .models import models_page
 from .papers import LinksToPapers, papers_page
 from .public import index
@@ -22,6 +23,7 @@ GENERATED = {
     "commands": commands,
     "endpoints": endpoints,
     "exit codes": exit_codes,
+    "gpt": gpt_table,
     "models": models_page,
     "papers": papers_page,
     "public names": index,
