@@ -27,7 +27,18 @@ PAPER, INK = both("#ffffff", "#16181d"), both("#222222", "#e8eaee")
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """All variants of a comparison with their figures, the best first."""
+    """All variants of a comparison with their figures, as `compared` reads them.
+
+    Attributes:
+        folder: The folder of the comparison.
+        task: The task.
+        corpus: The built-in corpus; "" for files of your own.
+        rows: The variants, the best first: `name`, `mean`, `interval`, `figures` by seed, `verdict`.
+
+    Example:
+        >>> ComparisonResult("runs/compare", "lm", "stories", rows=[]).seeds
+        0
+    """
 
     folder: str
     task: str
@@ -40,12 +51,20 @@ class ComparisonResult:
         return max((len(row.records) for row in self.rows), default=0)
 
     def svg(self) -> str:
-        """Every variant with its seeds, mean and interval, as the text of an SVG file."""
+        """Every variant with its seeds, mean and interval.
+
+        Returns:
+            The text of an SVG file.
+        """
         on = f" on {self.corpus}" if self.corpus else ""
         return plot(self.rows, f"{self.task}{on}")
 
     def text(self) -> str:
-        """The table for a terminal."""
+        """The table for a terminal.
+
+        Returns:
+            The lines.
+        """
         return report_text(self.rows, self.seeds, self.task)
 
     def as_json(self) -> dict[str, Any]:

@@ -228,7 +228,19 @@ def label_of(scene: Scene) -> str:
 
 
 class Split(Sequence[Picture]):
-    """The pictures of a split, each drawn when it is asked for."""
+    """The pictures of a split: a sequence whose items are drawn when you take them.
+
+    Args:
+        name: Name of the split.
+        side: Pixels along a side.
+        things: Things in each picture; 0 for either.
+        size: Number of pictures.
+
+    Example:
+        >>> pictures = split("valid", size=10)
+        >>> len(pictures), len(pictures[2:5]), pictures[-1].caption == pictures[9].caption
+        (10, 3, True)
+    """
 
     def __init__(self, name: str, side: int, things: int, size: int) -> None:
         self.name, self.side, self.things, self.size = name, side, things, size

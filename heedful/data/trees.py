@@ -120,9 +120,24 @@ def expand(heads: np.ndarray, made: Contraction) -> None:
 
 
 class Parsed(str):
-    """A text that knows its words and their heads (counted from 0; -1 is the root), as a parser gives it.
+    """A text with its words and their heads, as `Model.parse` gives it. It is a string.
 
-    It is a string, and goes wherever a text goes; a model whose positions come from syntax reads its tree.
+    A model whose positions come from syntax reads its tree.
+
+    Args:
+        text: The text itself.
+        words: The words.
+        heads: Head of each word, counted from 0; -1 is the root.
+        tags: Part of speech of each word.
+        relations: Relation of each word to its head.
+        surfaces: Words that are written together.
+
+    Example:
+        >>> tree = Parsed("The cat sleeps.", ("The", "cat", "sleeps", "."), heads=(1, 2, -1, 2))
+        >>> tree, tree.words[tree.heads[0]]
+        ('The cat sleeps.', 'cat')
+        >>> len(tree.sentence)
+        4
     """
 
     words: tuple[str, ...]
@@ -147,7 +162,7 @@ class Parsed(str):
 
     @property
     def sentence(self) -> Sentence:
-        """As a treebank has it."""
+        """The sentence as a treebank has it."""
         return Sentence(self.words, self.tags, self.heads, self.relations, str(self), self.surfaces)
 
     def __reduce__(self) -> tuple[Any, ...]:

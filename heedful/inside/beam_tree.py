@@ -22,31 +22,81 @@ DROPPED: dict[str, Color] = {"fell off": (214, 214, 214), "forbidden": (214, 160
 
 @dataclass
 class TreeNode(Candidate):
-    """A candidate with its token as people read it."""
+    """A prefix that a beam search considered: its last token, and how likely it is.
+
+    Attributes:
+        id: Its number.
+        before: The number of the candidate that it extends; -1 for none.
+        token: Number of the token.
+        log_probability: Log-probability of the token before any filter.
+        total: Log-probability of the whole prefix, as filters change it.
+        score: What it is ranked by if it ends here.
+        step: Its length in tokens.
+        fate: "lives", "ended", "beaten", "fell off" or "forbidden".
+        sentence: Number of the text.
+        group: Number of the group in diverse beam search, from 1.
+        text: The token as people read it.
+
+    Example:
+        >>> node = heedful.load("runs/demo").beam_tree("The cat sleeps.").at_step(1)[0]
+        >>> node.text.strip(), node.fate
+        ('Le', 'lives')
+    """
 
     text: str = ""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A given text, forced through the model with the settings of the search."""
+    """A given text, forced through the model with the settings of the search.
+
+    Attributes:
+        text: The text.
+        tokens: Its tokens.
+        log_probabilities: Log-probability of each token.
+        total: Their sum.
+        score: The score by the length penalty and the coverage penalty of the search.
+        margin: The score of the best hypothesis minus this score.
+        lost: The token, from 1, at which it left the beam; None if the search found it.
+        verdict: What this means, in a sentence.
+
+    Example:
+        >>> tree = heedful.load("runs/demo").beam_tree("The cat sleeps.", reference="Le chat dort.")
+        >>> tree.reference.lost, tree.reference.margin
+        (None, 0.0)
+    """
 
     text: str
     tokens: list[str]
     log_probabilities: list[float]
     total: float
-    score: float  # by the length penalty and the coverage penalty of the search
-    margin: float  # the score of the best hypothesis less this one's
-    lost: int | None  # the token, from 1, at which it left the beam; None: the search found it
+    score: float
+    margin: float
+    lost: int | None
     verdict: str
 
 
 @dataclass(frozen=True)
 class BeamTree(Pictured):
-    """A beam search for one text: all that it considered, and what became of it.
+    """A beam search for one text: all that it considered, as `Model.beam_tree` finds it.
 
-    `nodes` are in the order of their steps. `best` has the numbers of the nodes where the best hypotheses
-    end, best first, and `answers` has their texts.
+    Attributes:
+        text_in: The text.
+        nodes: The candidates, in the order of their steps.
+        best: Numbers of the nodes where the best hypotheses end, best first.
+        answers: Their texts.
+        settings: The settings of the search.
+        reference: A given text in the same search, if there is one.
+        groups: Groups of diverse beam search.
+
+    Example:
+        >>> tree = heedful.load("runs/demo").beam_tree("The cat sleeps.", beam=2)
+        >>> tree.answers[0], [node.text for node in tree.way(tree.best[0])][:2]
+        ('Le chat dort.', ['Le', 'chat'])
+        >>> tree.steps, len(tree.at_step(1)) >= 2, tree.counts()["ended"] >= 1
+        (6, True, True)
+        >>> len(tree.text().splitlines()) > 5
+        True
     """
 
     text_in: str
@@ -63,15 +113,33 @@ class BeamTree(Pictured):
         return max((node.step for node in self.nodes), default=0)
 
     def way(self, number: int) -> list[TreeNode]:
-        """The nodes from the first token to one of them."""
+        """The nodes from the first token to one of them.
+
+        Args:
+            number: The node's number.
+
+        Returns:
+            The nodes.
+        """
         return way_to(self.nodes, number)  # type: ignore[return-value]
 
     def at_step(self, step: int) -> list[TreeNode]:
-        """The candidates of one step, best first."""
+        """The candidates of one step.
+
+        Args:
+            step: The step, from 1.
+
+        Returns:
+            The nodes, best first.
+        """
         return sorted((node for node in self.nodes if node.step == step), key=lambda node: -node.total)
 
     def counts(self) -> dict[str, int]:
-        """How many candidates have each fate."""
+        """How many candidates have each fate.
+
+        Returns:
+            Counts by fate.
+        """
         return {fate: sum(node.fate == fate for node in self.nodes) for fate in FATES}
 
     def as_json(self) -> dict[str, Any]:
@@ -96,7 +164,14 @@ class BeamTree(Pictured):
         return f"{said}: {self.steps} steps, {len(self.nodes)} candidates: {shown}"
 
     def text(self, every: bool = False) -> str:
-        """The tree for a terminal: a branch is a line. every: with the candidates that were dropped."""
+        """Draw the tree for a terminal: a branch is a line.
+
+        Args:
+            every: Also show candidates that were dropped.
+
+        Returns:
+            The lines.
+        """
         shown = [node for node in self.nodes if every or node.fate in KEPT]
         children: dict[int, list[TreeNode]] = {}
         for node in sorted(shown, key=lambda node: -node.total):

@@ -34,12 +34,24 @@ PARTS = {"attention": "attention", "cross": "cross-attention", "feed_forward": "
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one part adds at every position."""
+    """What one part of the model adds at every position.
 
-    layer: int  # from 1; 0 for the embedding and the biases
-    part: str  # embedding, attention, cross-attention, feed-forward or biases
-    norm_T: Tensor | None = field(repr=False)  # of the vector that is added; None of the biases
-    score_T: Tensor | None = field(repr=False)  # None where the way to the score is not linear
+    Attributes:
+        layer: Number of the layer, from 1; 0 for the embedding and the biases.
+        part: embedding, attention, cross-attention, feed-forward or biases.
+        norm_T: Length of the vector that is added; None for biases.
+        score_T: Its share of the predicted token's score; None where the way to the score is not linear.
+
+    Example:
+        >>> part = heedful.load("runs/lm").lens("The old king is").parts[0]
+        >>> part.part, part.norm_T.shape
+        ('embedding', torch.Size([4]))
+    """
+
+    layer: int
+    part: str
+    norm_T: Tensor | None = field(repr=False)
+    score_T: Tensor | None = field(repr=False)
 
 
 @dataclass

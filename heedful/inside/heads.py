@@ -62,14 +62,29 @@ def exhaust(steps: Steps[T]) -> T:
 
 @dataclass(frozen=True)
 class MeasuredHead:
-    """One head over all texts."""
+    """One head over all texts.
+
+    Attributes:
+        name: The head; it is spelled like "cross.3.2".
+        importance: How much the loss rises without it.
+        low: Lower end of the 95 % interval of the importance.
+        high: Upper end.
+        bits: Mutual information between query position and attended key.
+        sharpness: Mean of each query's largest weight.
+        labels: What the head does, as `HeadLabel`.
+
+    Example:
+        >>> from heedful.inside.ablation import HeadName
+        >>> str(MeasuredHead(HeadName("self", 1, 2), 0.25, 0.2, 0.3, 1.5, 0.8, []).name)
+        'self.1.2'
+    """
 
     name: HeadName
-    importance: float  # how much the loss rises without it
-    low: float  # the ends of the 95 % interval
+    importance: float
+    low: float
     high: float
-    bits: float  # mutual information between query position and attended key
-    sharpness: float  # mean of each query's largest weight
+    bits: float
+    sharpness: float
     labels: list[HeadLabel]
 
     def as_json(self) -> dict[str, Any]:
@@ -97,29 +112,57 @@ class MeasuredHead:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The model without its k least important heads."""
+    """The model without its least important heads.
+
+    Attributes:
+        removed: How many heads are removed.
+        rise: Rise of the loss.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+
+    Example:
+        >>> CurvePoint(removed=2, rise=0.25, low=0.125, high=0.375).rise
+        0.25
+    """
 
     removed: int
-    rise: float  # of the loss
+    rise: float
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class HeadTable:
-    """All heads of a model, as measured on some texts."""
+    """All heads of a model, measured on some texts, as `Model.heads` finds them.
+
+    Attributes:
+        architecture: The architecture of the model.
+        samples: The texts.
+        objective: What importance is measured by, such as "tokens" or "labels".
+        by: What replaces a head's output: "zero" or "mean".
+        loss: The loss of the whole model.
+        heads: The heads.
+        curve: The loss without the least important heads.
+
+    Example:
+        >>> table = heedful.load("runs/lm").heads(["The old king is sad.", "She eats a fish."], points=2)
+        >>> table.ranked[0].importance >= table.ranked[-1].importance
+        True
+        >>> str(table["self.1.1"].name), table.curve[0].removed, table.text().split()[0]
+        ('self.1.1', 0, 'head')
+    """
 
     architecture: str
     samples: Samples = field(repr=False)
     objective: str
-    by: str  # zero or mean
-    loss: float  # of the whole model; 0 for output vectors
+    by: str
+    loss: float
     heads: list[MeasuredHead]
     curve: list[CurvePoint]
 
     @property
     def ranked(self) -> list[MeasuredHead]:
-        """The most important first."""
+        """The heads, the most important first."""
         return sorted(self.heads, key=lambda head: -head.importance)
 
     def __getitem__(self, name: str) -> MeasuredHead:
@@ -141,7 +184,14 @@ class HeadTable:
         )
 
     def text(self, shown: int = SHOWN) -> str:
-        """A table for a terminal, the most important head first."""
+        """A table for a terminal, the most important head first.
+
+        Args:
+            shown: Heads to show at most.
+
+        Returns:
+            The lines.
+        """
         ranked = self.ranked
         wide = max(len(str(head.name)) for head in ranked)
         lines = [f"{'head':<{wide}}  importance   ± 95 %   bits  sharp  what it does"]

@@ -59,14 +59,27 @@ REPEATED = "after the same, repeated"  # the same, in random tokens that stand t
 
 @dataclass(frozen=True)
 class HeadLabel:
-    """What a head does, with its share and with the share of chance."""
+    """What a head does: a share of its attention, beside the share of chance.
+
+    Attributes:
+        name: Such as "one before" or "aligner".
+        share: Share of the attention.
+        baseline: The same share with shuffled keys.
+        low: Lower end of the 95 % interval of the share; not a number for a single text.
+        high: Upper end.
+        rows: Queries that were counted.
+
+    Example:
+        >>> str(HeadLabel("one before", 0.75, 0.25, 0.5, 1.0, rows=40))
+        'one before 0.75'
+    """
 
     name: str
     share: float
     baseline: float
-    low: float  # the ends of the 95 % interval of the share; not a number for a single text
+    low: float
     high: float
-    rows: int  # queries that were counted
+    rows: int
 
     def __str__(self) -> str:
         return f"{self.name} {self.share:.2f}"

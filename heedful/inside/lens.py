@@ -53,17 +53,37 @@ class Readout:
 
 @dataclass(frozen=True)
 class Lens(Pictured):
-    """What each layer (0: the embedding) would predict at each position of one input.
+    """What each layer would predict at each position, as `Model.lens` finds it. Layer 0 is the embedding.
 
-    `top` and `probability` are the most likely tokens [L, T, k]. `final` [T] is what the model predicts;
-    `rank` (1: the first) and `share` (its probability) follow it through the layers [L, T]. `norm` [L, T] is
-    the length of the residual stream's vectors. `parts` say what each sublayer adds.
+    Attributes:
+        loaded: The model.
+        words: The input as tokens.
+        columns: What is read at each position.
+        before_T: Number of the token before the one that is predicted.
+        top_LTk: The most likely tokens of each layer.
+        probability_LTk: Their probabilities.
+        final_T: What the model predicts.
+        rank_LT: Rank of that token in each layer; 1 is the first.
+        share_LT: Its probability in each layer.
+        norm_LT: Length of the residual stream's vectors.
+        parts: What each sublayer adds.
+        stream: The residual stream after each layer, [T, D].
+        readout: From the residual stream to scores.
+
+    Example:
+        >>> lens = heedful.load("runs/lm").lens("The old king is")
+        >>> lens.layers, lens.predicted[-1] == lens.tokens(layer=2, position=4)[0][0]
+        (['embedding', 'layer 1', 'layer 2'], True)
+        >>> lens.logits(layer=1).shape == (4, lens.loaded.config.vocab)
+        True
+        >>> len(lens.text().splitlines())
+        5
     """
 
     loaded: Loaded = field(repr=False)
     words: InputTokens
-    columns: list[str]  # what is read at each position
-    before_T: list[int] = field(repr=False)  # the token before the one that is predicted
+    columns: list[str]
+    before_T: list[int] = field(repr=False)
     top_LTk: Tensor = field(repr=False)
     probability_LTk: Tensor = field(repr=False)
     final_T: Tensor = field(repr=False)
@@ -81,13 +101,28 @@ class Lens(Pictured):
 
     @torch.no_grad()
     def logits(self, layer: int) -> Tensor:
-        """The scores [T, V] that the last norm and the head give to the stream after a layer."""
+        """The scores that the last norm and the head give to the stream after a layer.
+
+        Args:
+            layer: The layer; 0 is the embedding.
+
+        Returns:
+            Scores [T, V].
+        """
         if not 0 <= layer < len(self.stream):
             raise BadInput(f"there is no layer {layer}: 0 is the embedding, {len(self.stream) - 1} the last")
         return self.readout.scores(self.stream[layer][None])[0]
 
     def tokens(self, layer: int, position: int) -> list[tuple[str, float]]:
-        """The most likely tokens at a position, counted from 1, with their probabilities."""
+        """The most likely tokens at a position.
+
+        Args:
+            layer: The layer; 0 is the embedding.
+            position: The position, from 1.
+
+        Returns:
+            (token, probability), most likely first.
+        """
         t = find(self.columns, position)
         pairs = zip(self.top_LTk[layer, t].tolist(), self.probability_LTk[layer, t].tolist(), strict=True)
         return [(self.readout.name(self.before_T[t], token), share) for token, share in pairs]
@@ -119,7 +154,14 @@ class Lens(Pictured):
     # Words
 
     def text(self, width: int = 100) -> str:
-        """A line for each position: what is read, and what each layer would predict, with its probability."""
+        """A line for each position: what is read, and what each layer would predict.
+
+        Args:
+            width: Characters of a line.
+
+        Returns:
+            The lines.
+        """
         columns = [[self.cell(n, t) for t in range(len(self.columns))] for n in range(len(self.stream))]
         blocks = [[f"{token} {share:.2f}" for token, share in column] for column in columns]
         wide = [max(columns_of(x) for x in (name, *c)) for name, c in zip(self.layers, blocks, strict=True)]

@@ -60,7 +60,22 @@ def decoder_rollout(
 
 @dataclass(frozen=True)
 class Rollout(Pictured):
-    """How much of each token (across) has reached each position of the last layer (down)."""
+    """How much of each token has reached each position of the last layer, as `Model.rollout` finds it.
+
+    Attributes:
+        words: The input as tokens.
+        which: "cross", "self" or "encoder" attention.
+        down: Positions of the last layer as words.
+        across: Tokens of the input as words.
+        weights_TS: Shares, a row for each position.
+
+    Example:
+        >>> found = heedful.load("runs/lm").rollout("The old king is")
+        >>> found.weights_TS.shape, bool((found.rest_T < 1e-5).all())
+        (torch.Size([4, 4]), True)
+        >>> len(found.text().splitlines()) >= 4
+        True
+    """
 
     words: InputTokens
     which: str
@@ -70,7 +85,7 @@ class Rollout(Pictured):
 
     @property
     def rest_T(self) -> Tensor:
-        """What came from elsewhere: of cross-attention, the share of the target's own tokens."""
+        """What came from elsewhere: in cross-attention, the share of the target's own tokens."""
         return (1 - self.weights_TS.sum(-1)).clamp(min=0)
 
     def picture(self) -> Drawing:
@@ -88,7 +103,14 @@ class Rollout(Pictured):
         return "the target's own tokens" if self.which == "cross" else "the source"
 
     def text(self, width: int = 100) -> str:
-        """The map for a terminal."""
+        """Draw the shares for a terminal.
+
+        Args:
+            width: Characters of a line.
+
+        Returns:
+            The lines.
+        """
         found = shades(self.weights_TS.tolist(), self.down, self.across, width)
         if float(self.rest_T.mean()) <= 1e-3:
             return found

@@ -61,14 +61,26 @@ def cka(x_ND: Tensor, y_NE: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Similarity(Pictured):
-    """CKA between the layers of one model (down) and those of another (across); 0 is the embedding."""
+    """CKA between the layers of two models, as `similar` finds it. Layer 0 is the embedding.
+
+    Attributes:
+        cka_LM: CKA of each layer of the first model (down) with each layer of the second.
+        rows: Vectors that were compared.
+        unit: What a vector belongs to: "tokens" or "texts".
+
+    Example:
+        >>> found = Similarity(torch.eye(2), rows=40, unit="tokens")
+        >>> found.names[0], found.text().splitlines()[1].split()
+        (['embedding', 'layer 1'], ['embedding', '1.00', '0.00'])
+    """
 
     cka_LM: Tensor
-    rows: int  # vectors that were compared
-    unit: str  # tokens, or texts
+    rows: int
+    unit: str
 
     @property
     def names(self) -> tuple[list[str], list[str]]:
+        """The names of the layers of both models."""
         down, across = (["embedding", *(f"layer {i}" for i in range(1, n))] for n in self.cka_LM.shape)
         return down, across
 
@@ -170,7 +182,18 @@ def read_only(loaded: Loaded, text: str) -> InputTokens:
 
 @dataclass(frozen=True)
 class TokenDifferences(Pictured):
-    """The log-probabilities (natural logarithm) that two models give to each token of one text."""
+    """Log-probabilities that two models give to each token, as `token_differences` finds them.
+
+    Attributes:
+        tokens: The tokens.
+        first_T: Log-probabilities by the first model.
+        second_T: Log-probabilities by the second model.
+
+    Example:
+        >>> found = TokenDifferences(["the"], torch.tensor([-1.0]), torch.tensor([-1.5]))
+        >>> found.difference_T.tolist()
+        [0.5]
+    """
 
     tokens: list[str]
     first_T: Tensor
@@ -276,12 +299,24 @@ def log_probabilities(loaded: Loaded, text: str, target: str | None) -> tuple[li
 
 @dataclass(frozen=True)
 class HeadDifferences(Pictured):
-    """How differently the heads of two models attend in one text: weights of the first minus the second."""
+    """How differently the heads of two models attend, as `head_differences` finds it.
+
+    Attributes:
+        which: "cross", "self" or "encoder" attention.
+        down: The queries as words.
+        across: The keys as words.
+        weights: Weights of the first model minus those of the second, [H, T, S] of each layer.
+
+    Example:
+        >>> found = HeadDifferences("self", ["a", "b"], ["a", "b"], [torch.zeros(3, 2, 2)])
+        >>> found.distance_LH.shape
+        torch.Size([1, 3])
+    """
 
     which: str
     down: list[str]
     across: list[str]
-    weights: list[Tensor] = field(repr=False)  # [H, T, S] of each layer that both have
+    weights: list[Tensor] = field(repr=False)
 
     @property
     def distance_LH(self) -> Tensor:

@@ -30,23 +30,52 @@ REPLACED = "\x00"  # stands for whatever is no added token
 
 @dataclass(frozen=True)
 class TokenPiece:
-    """One token of a text."""
+    """One token of a text.
+
+    Attributes:
+        id: Its number.
+        token: The token as the vocabulary spells it.
+        text: The token as people read it.
+        start: Its first character in the text.
+        end: One past its last character.
+        bytes: The bytes that it stands for.
+        whole: False if it is only a part of a character.
+        unknown: Whether it stands for something unknown.
+        added: Whether it was found in the text before the tokenizer cut it.
+        word: Number of its word in `Spelling.words`.
+
+    Example:
+        >>> piece = heedful.load("runs/demo").spell("The cat sleeps.").pieces[1]
+        >>> piece.token, piece.start, piece.end, piece.unknown
+        (' cat', 3, 7, False)
+    """
 
     id: int
-    token: str  # as the vocabulary spells it
-    text: str  # as people read it
-    start: int  # its first character in the text
-    end: int  # the one after its last
-    bytes: list[int]  # that it stands for
-    whole: bool  # False: it is only a part of a character
+    token: str
+    text: str
+    start: int
+    end: int
+    bytes: list[int]
+    whole: bool
     unknown: bool = False
-    added: bool = False  # found in the text as a whole, before the tokenizer cut it
-    word: int | None = None  # which of `words` it belongs to, from 0
+    added: bool = False
+    word: int | None = None
 
 
 @dataclass(frozen=True)
 class WordSteps:
-    """What a tokenizer makes of one word: the string that its model reads, and the steps."""
+    """How a tokenizer came to the tokens of one word.
+
+    Attributes:
+        text: The string that its model reads.
+        start: Its first character in the text.
+        end: One past its last character.
+        steps: The steps, each with the pieces after it.
+
+    Example:
+        >>> heedful.load("runs/demo").spell("The cat").words[1].text
+        ' cat'
+    """
 
     text: str
     start: int
@@ -56,17 +85,36 @@ class WordSteps:
 
 @dataclass(frozen=True)
 class Spelling:
-    """A text and its tokens: colored pieces in a notebook, `.as_text()` in a terminal."""
+    """A text and its tokens, as `Model.spell` finds them: colored pieces in a notebook.
+
+    Attributes:
+        text: The text.
+        kind: BPE, WordPiece, Unigram or WordLevel.
+        pieces: The tokens.
+        words: How the tokens of each word came about.
+        why: Why there are no steps, if there are none.
+        decoded: The text that the tokens give back.
+
+    Example:
+        >>> spelling = heedful.load("runs/demo").spell("The cat sleeps.")
+        >>> [piece.text for piece in spelling.pieces], spelling.round_trip
+        (['The', 'cat', 'sleeps', '.'], True)
+        >>> spelling.offsets, len(spelling.ids), spelling.merges
+        ([(0, 3), (3, 7), (7, 14), (14, 15)], 4, [])
+        >>> spelling.as_text().splitlines()[-1]
+        'WordLevel: 4 tokens, 3 words, 15 characters, 15 bytes, 0 unknown'
+    """
 
     text: str
-    kind: str  # BPE, WordPiece, Unigram or WordLevel
+    kind: str
     pieces: list[TokenPiece]
     words: list[WordSteps] = field(default_factory=list)
-    why: str | None = None  # why there are no steps, if there are none
-    decoded: str = ""  # the text that the tokens give back
+    why: str | None = None
+    decoded: str = ""
 
     @property
     def ids(self) -> list[int]:
+        """The numbers of the tokens."""
         return [piece.id for piece in self.pieces]
 
     @property
@@ -75,11 +123,12 @@ class Spelling:
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
+        """(first character, one past the last) of each token."""
         return [(piece.start, piece.end) for piece in self.pieces]
 
     @property
     def merges(self) -> list[tuple[int, TokenizerStep]]:
-        """Every step of every word, in order, with the number of its word; the first pieces are no step."""
+        """Every step of every word in order, with the number of its word."""
         return [(n, step) for n, word in enumerate(self.words) for step in word.steps if step.made]
 
     @property
@@ -111,9 +160,15 @@ class Spelling:
         return f"{self.kind}: {told}{'' if self.round_trip else '; the tokens do not give back the text'}"
 
     def as_text(self, merges: bool = False, color: bool = False, clean: Callable[[str], str] = str) -> str:
-        """Pieces in boxes, their numbers, and the bytes of those that are no whole character.
+        """Pieces in boxes, their numbers, and the counts.
 
-        merges: with every step. color: boxes are colored. clean: what a terminal is shown of a text.
+        Args:
+            merges: Also show every step of the tokenizer.
+            color: Color the boxes.
+            clean: What a terminal is shown of a text.
+
+        Returns:
+            The lines.
         """
         boxes = " ".join(boxed(place, clean(self.shown(one)), color) for place, one in enumerate(self.pieces))
         lines = [boxes, " ".join(str(number) for number in self.ids)]

@@ -21,16 +21,35 @@ SHOWN = 10  # tokens in a list
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """What a tokenizer made of the texts so far."""
+    """What a tokenizer made of some texts, as `statistics` finds it.
+
+    Attributes:
+        lines: Number of texts.
+        words: Number of words: what stands between spaces.
+        characters: Number of characters.
+        bytes: Number of bytes in UTF-8.
+        tokens: Number of tokens.
+        unknown: Tokens that stand for something unknown.
+        vocabulary: Size of the vocabulary.
+        counts: How often each token was used.
+        tokenizer: The tokenizer.
+
+    Example:
+        >>> *_, found = statistics(heedful.load("runs/demo").tokenizer, ["The cat sleeps.", "The dog eats."])
+        >>> found.tokens, found.tokens_per_word, found.unknown_share, found.used
+        (8, 1.3333333333333333, 0.0, 6)
+        >>> found.bytes_per_token, found.commonest(1), len(found.rarest(2))
+        (3.5, [('The', 2)], 2)
+    """
 
     lines: int
-    words: int  # what stands between spaces
+    words: int
     characters: int
     bytes: int
     tokens: int
     unknown: int
     vocabulary: int
-    counts: Counter[int]  # how often each token was used
+    counts: Counter[int]
     tokenizer: Tokenizer
 
     @property
@@ -40,6 +59,7 @@ class TokenStatistics:
 
     @property
     def bytes_per_token(self) -> float:
+        """Bytes of text that a token stands for on average."""
         return self.bytes / max(1, self.tokens)
 
     @property
@@ -53,11 +73,25 @@ class TokenStatistics:
         return len(self.counts)
 
     def rarest(self, most: int = SHOWN) -> list[tuple[str, int]]:
-        """The tokens that occur least often, and how often."""
+        """The tokens that occur least often.
+
+        Args:
+            most: How many.
+
+        Returns:
+            (token, how often).
+        """
         return self.named(sorted(self.counts.items(), key=lambda pair: (pair[1], -pair[0]))[:most])
 
     def commonest(self, most: int = SHOWN) -> list[tuple[str, int]]:
-        """The tokens that occur most often, and how often."""
+        """The tokens that occur most often.
+
+        Args:
+            most: How many.
+
+        Returns:
+            (token, how often).
+        """
         return self.named(self.counts.most_common(most))
 
     def named(self, rows: list[tuple[int, int]]) -> list[tuple[str, int]]:

@@ -51,7 +51,18 @@ class Lora:
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer with an adapter; its own weight and bias keep their names."""
+    """A linear layer with an adapter: W x + (alpha / rank) B A x. Only A and B learn.
+
+    Args:
+        base: The layer that the adapter stands beside; its weight and bias keep their names.
+        lora: Rank, scale and dropout.
+
+    Example:
+        >>> layer = LoraLinear(torch.nn.Linear(4, 6), Lora(rank=2, alpha=4.0))
+        >>> x_BTD = torch.ones(1, 3, 4)
+        >>> torch.allclose(layer(x_BTD), layer.merged()(x_BTD))
+        True
+    """
 
     def __init__(self, base: nn.Linear, lora: Lora) -> None:
         super().__init__(base.in_features, base.out_features, bias=False, device="meta")
@@ -66,7 +77,11 @@ class LoraLinear(nn.Linear):
         return F.linear(x_BTD, self.weight, self.bias) + self.scale * F.linear(thin_BTR, self.B)
 
     def merged(self) -> nn.Linear:
-        """One layer that does the same: W + (alpha / rank) B A, in fp32 at least."""
+        """One layer that does the same, with the adapter added to its weight.
+
+        Returns:
+            `torch.nn.Linear`.
+        """
         layer = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         weight_XD = self.weight.detach()
         wide = torch.promote_types(weight_XD.dtype, torch.float32)

@@ -84,16 +84,37 @@ def silently(items: Iterable[T], doing: str) -> Iterator[T]:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What a model is to be judged by."""
+    """What a model is evaluated on.
+
+    Attributes:
+        run: The folder of the run.
+        recipe: The recipe of the run. To evaluate on files of your own, change its held-out files.
+        split: The split of a built-in corpus.
+        own: Whether the data are your own, and not those that training held out.
+        rows: Rows in a batch.
+        track: Hands on rows one by one, to show progress.
+        write: How answers are written; None: greedily.
+        decoding: The same in words, for the signature.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from heedful.runs.finished import read_run
+        >>> from heedful.tasks import find_task
+        >>> request = EvaluationRequest(Path("runs/choose"), read_run("runs/choose")[0])
+        >>> with torch.no_grad():
+        ...     measured = find_task("choose").measure(heedful.load("runs/choose").model, request)
+        >>> measured.examples, sorted(measured.metrics)
+        (18, ['accuracy', 'loss'])
+    """
 
     run: Path
-    recipe: Recipe  # the run's; the user's own files stand where its held-out ones stood
-    split: str = "valid"  # of a built-in corpus
-    own: bool = False  # the data are the user's, and not those that training held out
-    rows: int = 32  # in a batch
+    recipe: Recipe
+    split: str = "valid"
+    own: bool = False
+    rows: int = 32
     track: Track = silently
-    write: WriteAnswers | None = None  # how answers are written; None: greedily
-    decoding: str = "greedy"  # the same for the signature
+    write: WriteAnswers | None = None
+    decoding: str = "greedy"
 
     def vocab(self) -> Vocab:
         """The run's vocabulary, if it is one of heedful's own."""
@@ -102,23 +123,41 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a task found."""
+    """What an evaluation found.
+
+    Attributes:
+        examples: Number of examples.
+        unit: What an example is, in the plural.
+        metrics: The figures by name, such as "loss" and "bleu".
+        per: What the loss is a mean over.
+        loss_in: Unit of the loss.
+        intervals: 95 % intervals of some figures.
+        baselines: Figures without learning, each with what reaches it.
+        signature: How figures were computed.
+        details: What is no single number, such as a confusion matrix.
+        counts: Counts of the data.
+        report: Bad lines.
+        lines: Answers, one for each line of the input.
+        beside: Figures of another form of the model.
+
+    Example:
+        >>> Measured(examples=100, unit="texts", metrics={"accuracy": 0.75}).metrics["accuracy"]
+        0.75
+    """
 
     examples: int
-    unit: str  # what an example is, in the plural
+    unit: str
     metrics: dict[str, float]
-    per: str = "token"  # what the loss is a mean over
-    loss_in: str = "nats"  # its unit
-    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)  # of some metrics, at 95 %
-    baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
-    signature: dict[str, str] = field(default_factory=dict)  # what figures may be compared with these
-    details: dict[str, Any] = field(default_factory=dict)  # what is no single number
-    counts: dict[str, int] = field(default_factory=dict)  # of the data
-    report: Report = field(default_factory=Report)  # of bad lines
-    lines: list[str] = field(default_factory=list)  # answers, one for each line of the input
-    beside: dict[str, dict[str, float]] = field(
-        default_factory=dict
-    )  # the metrics of another form of the model
+    per: str = "token"
+    loss_in: str = "nats"
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    baselines: dict[str, tuple[str, float]] = field(default_factory=dict)
+    signature: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
+    lines: list[str] = field(default_factory=list)
+    beside: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def measured_labels(

@@ -26,24 +26,43 @@ CELLS = 1024  # of a picture, where nothing says how large it is: DALL-E's
 
 @dataclass(frozen=True)
 class Costs(Pictured):
-    """What a model costs at one batch and length."""
+    """What a model costs at one batch and length, as `costs` finds it.
+
+    Attributes:
+        whole: The model as a tree of parts.
+        batch: Rows of the batch.
+        length: Tokens of a row.
+        source_length: Tokens of a source; encoder-decoders only.
+        precision: Type of the numbers in matrix products: "fp32" or "bf16".
+        tokens: What `flops_per_token` counts by.
+        flops_per_token: FLOPs of a forward pass and of a training step.
+        memory: Bytes by purpose, such as weights, gradients and activations.
+
+    Example:
+        >>> found = costs(heedful.load("runs/lm").model, batch=2, length=32)
+        >>> found.parameters == found.active, found.pairs < found.whole.flops
+        (True, True)
+        >>> sorted(found.flops_per_token)
+        ['forward', 'training']
+    """
 
     whole: Part
     batch: int
     length: int
-    source_length: int | None  # encoder-decoders only
+    source_length: int | None
     precision: str
-    tokens: str  # what `flops_per_token` counts by
+    tokens: str
     flops_per_token: dict[str, int]
-    memory: dict[str, int]  # bytes
+    memory: dict[str, int]
 
     @property
     def parameters(self) -> int:
+        """Parameters of the model."""
         return self.whole.parameters
 
     @property
     def pairs(self) -> int:
-        """The FLOPs between queries and keys, which grow with the square of the length."""
+        """FLOPs between queries and keys, which grow with the square of the length."""
         return self.whole.pairs
 
     @property

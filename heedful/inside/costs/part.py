@@ -17,19 +17,39 @@ FULL = 4  # bytes of a number that stays in fp32 whatever the precision
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a model and what it costs, its own parts included."""
+    """A piece of a model and what it costs, its own parts included.
+
+    Attributes:
+        name: Its name.
+        detail: Its shape in words.
+        parameters: Its parameters.
+        flops: FLOPs of a forward pass, for the whole batch.
+        kept: Bytes kept for the backward pass, for the whole batch.
+        count: How many equal pieces these are together.
+        parts: What it consists of.
+        idle: Parameters that are not used for a token.
+        pairs: FLOPs between queries and keys.
+        formula: The FLOPs as arithmetic; "" where torch counted them.
+        operations: What a forward pass asks of a device.
+
+    Example:
+        >>> from heedful.inside.costs import costs
+        >>> whole = costs(heedful.load("runs/lm").model, batch=2, length=32).whole
+        >>> whole.parameters == sum(part.parameters for part in whole.parts)
+        True
+    """
 
     name: str
     detail: str = ""
     parameters: int = 0
-    flops: int = 0  # forward, for the whole batch
-    kept: int = 0  # bytes kept for the backward pass, for the whole batch
-    count: int = 1  # how many equal ones these are together
+    flops: int = 0
+    kept: int = 0
+    count: int = 1
     parts: tuple[Part, ...] = ()
-    idle: int = 0  # parameters that are not used for a token
-    pairs: int = 0  # of the FLOPs, those between queries and keys, which grow with length times length
-    formula: str = ""  # the FLOPs as arithmetic; "" where torch counted them, or where there are none
-    operations: Operations = ()  # what a forward pass asks of a device, as far as rules know it
+    idle: int = 0
+    pairs: int = 0
+    formula: str = ""
+    operations: Operations = ()
 
 
 def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:

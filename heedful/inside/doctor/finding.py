@@ -14,14 +14,27 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found."""
+    """What a check found.
 
-    verdict: str  # ok, warn or fail
-    number: float | None  # None: it is not finite
-    summary: str  # what was found, in a phrase
-    limit: str  # what it must be
+    Attributes:
+        verdict: "ok", "warn" or "fail".
+        number: What was measured; None if it is not finite.
+        summary: What was found, in a phrase.
+        limit: What it must be.
+        remedy: What to do.
+        name: Name of the check.
+
+    Example:
+        >>> Finding("ok", 1e-7, "relative difference 1.0e-07", "≤ 1e-04", "").verdict
+        'ok'
+    """
+
+    verdict: str
+    number: float | None
+    summary: str
+    limit: str
     remedy: str
-    name: str = ""  # as in the table of checks
+    name: str = ""
 
 
 class NotApplicable(Exception):

@@ -53,30 +53,62 @@ BY = {  # measures of what comes from where (inside/attribute.py)
 
 @dataclass(frozen=True)
 class Look(Pictured):
-    """The attention of one input. `down` are the queries and `across` the keys, as people read them.
+    """The attention of one input, as `Model.look` finds it.
 
-    `chosen` are the heads to show, `heads` all of this kind of attention, and `weights` the same
-    as tensors [H, T, S] by module path. `svg`, `png` and `text` draw what was chosen.
+    Attributes:
+        loaded: The model.
+        words: The input as tokens.
+        which: "cross", "self" or "encoder" attention.
+        down: The queries as words, from top to bottom.
+        across: The keys as words, from left to right.
+        weights: Weights of all heads [H, T, S], by the path of their layer.
+        heads: All heads of this kind of attention.
+        chosen: The heads that pictures and tables show.
+        best: The best head; `best_by` says by what.
+        best_by: The measure of the best head: an alignment error rate, or bits.
+        records: What was recorded in the attention layers.
+        pair: The sentences with their reference alignment, where there is one.
+        by: What the cells are: "weight", "norm", "zeroing" or "gradient".
+        row: Where a word of the target is read: at the "prediction" of the word, or as "input".
+
+    Example:
+        >>> seen = heedful.load("runs/demo").look("The cat sleeps.", layer=1, head=1)
+        >>> seen.which, seen.down, seen.across
+        ('cross', ['Le', 'chat', 'dort', '.', '[EOS]'], ['The', 'cat', 'sleeps', '.'])
+        >>> seen.chosen[0].weights_TS.shape, seen.error_rate(seen.best) is None
+        (torch.Size([5, 4]), True)
+        >>> seen.shares(seen.chosen[0]).sum(-1).round().tolist()
+        [1.0, 1.0, 1.0, 1.0, 1.0]
+        >>> seen.text().splitlines()[0].split()
+        ['The', 'cat', 'sleeps', '.']
+        >>> seen.steps("dort").word
+        'dort'
     """
 
     loaded: Loaded = field(repr=False)
     words: InputTokens
-    which: str  # self, cross or encoder
+    which: str
     down: list[str]
     across: list[str]
     weights: dict[str, Tensor] = field(repr=False)
     heads: list[Head] = field(repr=False)
     chosen: list[Head] = field(repr=False)
     best: Head = field(repr=False)
-    best_by: str  # what made it the best
+    best_by: str
     records: Records = field(repr=False)
-    pair: phrasebook.Pair | None = None  # with the reference alignment of these very sentences
-    by: str = "weight"  # what the values of the chosen heads are
-    row: str = "prediction"  # where a word of the target is read in cross-attention; or "input"
+    pair: phrasebook.Pair | None = None
+    by: str = "weight"
+    row: str = "prediction"
 
     def shares(self, head: Head) -> Tensor:
-        """What is drawn [T, S]: the weights; of any other measure, each value's share in the positive sum of
-        its row."""
+        """What the picture of a head draws.
+
+        Args:
+            head: The head.
+
+        Returns:
+            Weights [T, S]; of any other measure, each value's share in the positive sum of its row.
+        """
         if self.by == "weight":
             return head.weights_TS
         positive_TS = head.weights_TS.clamp(min=0)
@@ -97,7 +129,14 @@ class Look(Pictured):
         return word_of_token(read, self.words.text), word_of_token(written, self.words.translation)
 
     def error_rate(self, head: Head) -> float | None:
-        """The alignment error rate of one head (AER); None where no reference alignment exists."""
+        """The alignment error rate (AER) of a head.
+
+        Args:
+            head: The head.
+
+        Returns:
+            From 0 (the reference alignment) to 1; None where there is no reference.
+        """
         if self.pair is None:
             return None
         return alignment_error_rate(links_of(self.shares(head), *self.places), set(self.pair.alignment))
@@ -191,8 +230,14 @@ class Look(Pictured):
     # Words
 
     def text(self, width: int = 100) -> str:
-        """For a terminal: the head that was chosen as shades; of several, a table of them and the best
-        one."""
+        """Draw the attention for a terminal: one head as shades, several as a table with the best head.
+
+        Args:
+            width: Characters of a line.
+
+        Returns:
+            The lines.
+        """
         if len(self.chosen) == 1:
             return self.shades(self.shown, width)
         heading = f"{self.shown.name}, {self.shown_by}:"
@@ -246,7 +291,17 @@ class Look(Pictured):
         return [line.rstrip() for line in lines]
 
     def steps(self, query: str | int) -> Steps:
-        """Scores, mask, weights and weighted values of one query, in the chosen head or the best of them."""
+        """Follow one query through the chosen head: scores, mask, weights and weighted values.
+
+        Args:
+            query: The word, or its number from 1.
+
+        Returns:
+            `Steps`.
+
+        Raises:
+            BadInput: There is no such word, or no single head.
+        """
         head = self.chosen[0] if len(self.chosen) == 1 else self.best
         if head.head is None:
             raise BadInput("--query shows one head: give --head a number, or best")

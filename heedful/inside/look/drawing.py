@@ -15,12 +15,24 @@ from .svg import svg_of
 
 @dataclass
 class Drawing:
-    """Shapes on paper that grows with them."""
+    """Shapes that are laid out once and drawn as SVG or PNG. It is a picture in a notebook.
+
+    Attributes:
+        shapes: The shapes, in the order in which they are drawn.
+        width: Width in pixels; it grows with the shapes.
+        height: Height in pixels.
+        title: What screen readers say; without it, the first label.
+
+    Example:
+        >>> drawing = heedful.load("runs/demo").look("The cat sleeps.").picture()
+        >>> drawing.svg()[:4], drawing.png()[1:4], drawing.width > 0
+        ('<svg', b'PNG', True)
+    """
 
     shapes: list[Shape] = field(default_factory=list)
     width: float = 0
     height: float = 0
-    title: str = ""  # for screen readers; the first label if nothing else is said
+    title: str = ""
 
     def add(self, *shapes: Shape) -> None:
         for shape in shapes:
@@ -29,7 +41,11 @@ class Drawing:
             self.shapes.append(shape)
 
     def svg(self) -> str:
-        """The drawing as the text of an SVG file, readable on light and on dark pages."""
+        """The drawing as the text of an SVG file, readable on light and on dark pages.
+
+        Returns:
+            The text.
+        """
         first = next((shape.text for shape in self.shapes if isinstance(shape, TextLabel)), "picture")
         return svg_of(self.shapes, self.width, self.height, self.title or first)
 
@@ -38,7 +54,14 @@ class Drawing:
         return framed(self.svg())
 
     def png(self, zoom: float = 2.0) -> bytes:
-        """The drawing as a PNG file, drawn by Pillow."""
+        """The drawing as a PNG file, drawn by Pillow.
+
+        Args:
+            zoom: Pixels of the file for a pixel of the drawing.
+
+        Returns:
+            The bytes of the file.
+        """
         return png_of(self.shapes, self.width, self.height, zoom)
 
     def _repr_html_(self) -> str:
@@ -46,18 +69,37 @@ class Drawing:
 
 
 class Pictured(ABC):
-    """What has a picture, which files and notebooks show."""
+    """What has a picture, which notebooks show. Most results below are one.
+
+    Example:
+        >>> from pathlib import Path
+        >>> seen = heedful.load("runs/demo").look("The cat sleeps.")
+        >>> isinstance(seen, Pictured), seen.svg() == seen.picture().svg(), seen.png()[1:4]
+        (True, True, b'PNG')
+    """
 
     @abstractmethod
     def picture(self) -> Drawing:
-        """The picture, drawn."""
+        """Draw the picture.
+
+        Returns:
+            `Drawing`.
+        """
 
     def svg(self) -> str:
-        """The picture as the text of an SVG file."""
+        """The picture as the text of an SVG file.
+
+        Returns:
+            The text.
+        """
         return self.picture().svg()
 
     def png(self) -> bytes:
-        """The picture as a PNG file; needs Pillow."""
+        """The picture as a PNG file; needs Pillow.
+
+        Returns:
+            The bytes of the file.
+        """
         return self.picture().png()
 
     def _repr_html_(self) -> str:

@@ -28,13 +28,25 @@ MEASURE = "the most informative head"
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The attention of one head, or the mean of a layer's."""
+    """The attention of one head, or of a layer as a whole.
 
-    layer: int  # from 1
-    head: int | None  # from 1; None: the mean of all
+    Attributes:
+        layer: Number of the layer, from 1.
+        head: Number of the head, from 1; None for all heads of the layer.
+        path: Path of the attention layer in the model.
+        weights_TS: Attention weights, a row for each query.
+        together: What stands for all heads: "mean", or "all" of them at once.
+
+    Example:
+        >>> Head(2, 3, "decoder.stack", torch.eye(2)).name
+        'layer 2, head 3'
+    """
+
+    layer: int
+    head: int | None
     path: str
     weights_TS: Tensor
-    together: str = "mean"  # what stands for all heads: their mean, or "all" of them at once
+    together: str = "mean"
 
     @property
     def name(self) -> str:

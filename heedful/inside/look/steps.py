@@ -43,26 +43,56 @@ class ScoreParts:
 
 @dataclass(frozen=True)
 class Steps:
-    """What one head does for one query."""
+    """What one head does for one query.
 
-    layer: int  # from 1
-    head: int  # from 1
-    query: int  # from 1
+    Attributes:
+        layer: Number of the layer, from 1.
+        head: Number of the head, from 1.
+        query: Number of the query, from 1.
+        word: The query as a word.
+        keys: The keys as words.
+        q_K: The query's vector.
+        k_SK: The vectors of the keys.
+        v_SL: The values.
+        scores_S: Products of the query with each key.
+        scale: What products are multiplied by.
+        scaled_S: The scaled products.
+        bias_S: What positions add to the scores, if they do.
+        allowed_S: Which keys the query may attend to.
+        weights_S: Attention weights.
+        added_L: What relative positions add to the values, if they do.
+        q_position_K: What positions contribute to the query, where they are added to embeddings.
+        k_position_SK: What positions contribute to the keys.
+        no_parts: Why the scores cannot be divided into words and positions.
+
+    Example:
+        >>> steps = heedful.load("runs/demo").look("The cat sleeps.", layer=1, head=1).steps("dort")
+        >>> torch.allclose(steps.masked_S.softmax(-1), steps.weights_S)
+        True
+        >>> torch.allclose(steps.weighted_SL.sum(0), steps.output_L)
+        True
+        >>> steps.text().splitlines()[0].split()[:2]
+        ['query', '3,']
+    """
+
+    layer: int
+    head: int
+    query: int
     word: str
     keys: list[str]
     q_K: Tensor = field(repr=False)
     k_SK: Tensor = field(repr=False)
     v_SL: Tensor = field(repr=False)
-    scores_S: Tensor  # q·k
+    scores_S: Tensor
     scale: float
     scaled_S: Tensor
     bias_S: Tensor | None
     allowed_S: Tensor
     weights_S: Tensor
-    added_L: Tensor | None = field(repr=False)  # what relative positions add to the values (Shaw)
-    q_position_K: Tensor | None = field(repr=False, default=None)  # what positions contribute to q
+    added_L: Tensor | None = field(repr=False)
+    q_position_K: Tensor | None = field(repr=False, default=None)
     k_position_SK: Tensor | None = field(repr=False, default=None)
-    no_parts: str = NO_TRACE  # why there are no parts, where there are none
+    no_parts: str = NO_TRACE
 
     def parts(self) -> ScoreParts:
         """The scores as sums of four: words and positions of the query with words and positions of the keys.
@@ -78,7 +108,7 @@ class Steps:
 
     @property
     def masked_S(self) -> Tensor:
-        """What the softmax sees."""
+        """What the softmax reads: scaled scores with bias, and minus infinity where a key is masked."""
         biased_S = self.scaled_S if self.bias_S is None else self.scaled_S + self.bias_S
         return biased_S.masked_fill(~self.allowed_S, -math.inf)
 
@@ -94,7 +124,11 @@ class Steps:
         return sum_L if self.added_L is None else sum_L + self.added_L
 
     def text(self) -> str:
-        """The table, a line for each key."""
+        """The table, a line for each key.
+
+        Returns:
+            The lines.
+        """
         titles = ["q·k", f"× {self.scale:.3g}", *(["+ bias"] if self.bias_S is not None else []), "masked"]
         titles += ["weight", "|v|", "|weight × v|"]
         rows = [["key", *titles, "weight × v"]]
