@@ -50,7 +50,7 @@ class Symbol:
 
     def row(self) -> list[str]:
         """The symbol, its meaning with a lesson, its names in code, and where they stand."""
-        lesson = re.sub(r"^learn/(\d).*", r"lesson \1", self.read)
+        lesson = re.sub(r"^learn/(\d).*", r"lesson&nbsp;\1", self.read)
         names = ", ".join(f"`{name}`" for name in self.names)
         return [self.slide, f"{self.means} ([{lesson}](../{self.read}))", names, to_source(self.code)]
 
