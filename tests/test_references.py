@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 import repository
-from reference import models, papers, versions
+from reference import configs, endpoints, models, papers, versions
 
 import heedful
-from heedful.models import FAMILIES, model_types, preset_families
+from heedful.models import FAMILIES, config_class, model_types, preset_families
 
 # Papers.
 
@@ -168,6 +168,18 @@ def test_private_words_have_an_entry_and_every_entry_is_used():
     pages = " ".join(page.read_text(encoding="utf-8") for page in OTHER_PAGES).lower()
     stems = {term: term.removesuffix("corpus").removesuffix("y") for term in own}
     assert [term for term, stem in stems.items() if not re.search(rf"\b{stem}", pages)] == []
+
+
+# Configs and requests.
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_every_field_of_a_config_is_explained(architecture):
+    assert [name for name, _, meaning in configs.field_rows(config_class(architecture)) if not meaning] == []
+
+
+def test_every_field_of_a_request_is_explained():
+    assert re.findall(r"^.*\|\s*\|$", endpoints.endpoints(), re.MULTILINE) == []
 
 
 # Troubleshooting.

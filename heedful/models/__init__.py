@@ -49,12 +49,37 @@ def kind_of(name: str) -> str:
 
 
 def of_kind(kind: str) -> tuple[str, ...]:
-    """The architectures that build this class, without importing any."""
+    """The architectures that build a class of model.
+
+    Args:
+        kind: Name of the class, such as "Decoder", "WithHeads" or "EncoderDecoder".
+
+    Returns:
+        The names of the architectures.
+
+    Example:
+        >>> "bart" in of_kind("EncoderDecoder")
+        True
+    """
     return tuple(name for name in FAMILIES if kind_of(name) == kind)
 
 
 def config_class(name: str) -> type[Any]:
-    """The config of an architecture: its fields are the settings of the model. Imports torch."""
+    """The config of an architecture: its fields are the settings of the model.
+
+    Args:
+        name: The architecture, such as "gpt2".
+
+    Returns:
+        The class, a subclass of `Config`.
+
+    Raises:
+        BadInput: There is no such architecture.
+
+    Example:
+        >>> config_class("gpt2")(layers=2).layers
+        2
+    """
     return getattr(family(name), signature(known(name))[0])
 
 
@@ -66,7 +91,22 @@ def known(name: str) -> str:
 
 
 def family(name: str) -> ModuleType:
-    """The file of an architecture."""
+    """The module of an architecture, with its config, its `PRESETS` and its `build`.
+
+    Args:
+        name: The architecture, such as "gpt2".
+
+    Returns:
+        The module.
+
+    Raises:
+        BadInput: There is no such architecture; the message names the nearest.
+
+    Example:
+        >>> gpt2 = family("gpt2")
+        >>> type(gpt2.build(gpt2.GPT2Config(vocab=50, context=16, layers=2, width=8, heads=2))).__name__
+        'Decoder'
+    """
     return import_module(f"{__name__}.{known(name)}")
 
 
@@ -86,7 +126,22 @@ def presets() -> dict[str, tuple[str, Any]]:
 
 
 def find_preset(name: str) -> tuple[str, Any]:
-    """(family, config) of a preset by name; a miss suggests the nearest."""
+    """A preset by its name: the sizes of a published model.
+
+    Args:
+        name: The name, such as "gpt2-medium".
+
+    Returns:
+        (architecture, config).
+
+    Raises:
+        BadInput: There is no such preset; the message names the nearest.
+
+    Example:
+        >>> architecture, config = find_preset("gpt2-medium")
+        >>> architecture, config.layers, config.width
+        ('gpt2', 24, 1024)
+    """
     known = preset_families()
     if name not in known:
         raise BadInput(f'there is no preset "{name}"{nearest(name, known)}')

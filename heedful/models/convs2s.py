@@ -42,7 +42,7 @@ class ConvS2SConfig(Config):
     width: Width = 512
     kernel_size: KernelSize = 3
     # Further layers: the width and the kernel of each.
-    more_layers: tuple[int, ...] = ()
+    more_layers: Annotated[tuple[int, ...], "width and kernel of each layer after the equal ones"] = ()
     embedding_width: EmbeddingWidth = same_as("width")
     output_width: Annotated[int, SIZE, "width before the output scores"] = same_as("width")
     dropout: Dropout = 0.2

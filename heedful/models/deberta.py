@@ -68,7 +68,10 @@ class DebertaConfig(Config):
     eps: Eps = 1e-07
     absolute_positions: Annotated[bool, "add a learned position table at the input"] = False
     relative_positions: Annotated[bool, "learn a table of distances"] = True
-    ways: tuple[str, ...] = ("p2c", "c2p")
+    ways: Annotated[tuple[str, ...], "position scores: position to content, content to position"] = (
+        "p2c",
+        "c2p",
+    )
     share_projections: Annotated[bool, "distances use the projections of content"] = True
     buckets: Annotated[
         int | None, SIZE, "distance buckets in each direction; None: every distance has a row"

@@ -38,7 +38,9 @@ class ElmoConfig(Config):
     cell_width: Annotated[int, SIZE, "width of an LSTM cell, which is projected to width"] = ratio(8, "width")
     max_characters: Annotated[int, SIZE, "characters of a word, with its two marks"] = 50
     character_width: Annotated[int, SIZE, "width of a character"] = 16
-    filters: tuple[int, ...] = derived("4 x width in all", lambda made: share_filters(4 * made.width))
+    filters: Annotated[tuple[int, ...], "filters of each width, from one character on"] = derived(
+        "4 x width in all", lambda made: share_filters(4 * made.width)
+    )
     highways: Annotated[int, SIZE, "highway layers over the filters"] = 2
     dropout: Dropout = 0.1
 

@@ -21,7 +21,7 @@ class JudgeConfig(Config):
     channels: Channels = 3
     layers: Annotated[int, SIZE, "convolutions; each halves the sides and doubles the width"] = 3
     width: Annotated[int, SIZE, "width of the first convolution"] = 32
-    answers: tuple[int, ...] = (2,)
+    answers: Annotated[tuple[int, ...], "number of answers to each question"] = (2,)
     dropout: Dropout = 0.0
 
     def __post_init__(self) -> None:

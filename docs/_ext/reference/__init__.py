@@ -8,6 +8,7 @@ import re
 from sphinx.application import Sphinx
 
 from .commands import commands
+from .configs import configs
 from .endpoints import endpoints
 from .exit_codes import exit_codes
 from .lectures import gpt_table
@@ -21,6 +22,7 @@ from .versions import bibtex, versions_table
 GENERATED = {
     "bibtex": bibtex,
     "commands": commands,
+    "configs": configs,
     "endpoints": endpoints,
     "exit codes": exit_codes,
     "gpt": gpt_table,

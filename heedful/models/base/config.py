@@ -13,9 +13,19 @@ from .settings import Derived, Setting, settings_of
 
 @dataclass(frozen=True)
 class Config:
-    """The base of every config: its fields are an architecture's settings, each with its range and help.
+    """The base of every config: a frozen dataclass of sizes and names, checked when made.
 
-    A default may follow from other fields; an impossible value is refused with its name.
+    A default may follow from other fields, such as the width of the feed-forward layer. An impossible value
+    is refused with its name.
+
+    Example:
+        >>> from heedful.models.gpt2 import GPT2Config
+        >>> GPT2Config(width=64, heads=4).ffn_width
+        256
+        >>> GPT2Config(layers=0)
+        Traceback (most recent call last):
+        ...
+        heedful.errors.BadInput: layers must be a whole number from 1 to 2,147,483,647, not 0
     """
 
     def __post_init__(self) -> None:

@@ -25,7 +25,26 @@ class Unfilled(TorchFunctionMode):
 
 
 def skeleton(architecture: str, config: Any, labels: int = 0, bias: bool = True) -> Any:
-    """The model of a config, on the meta device. labels, bias: of a decoder's head that classifies."""
+    """A model without numbers, so that even the largest is there at once: its tensors are on the meta device.
+
+    Args:
+        architecture: The architecture.
+        config: Its config.
+        labels: Labels of a decoder's head that classifies; 0: no such head.
+        bias: Whether that head has a bias.
+
+    Returns:
+        The model.
+
+    Raises:
+        BadInput: The sizes are too large for any memory.
+
+    Example:
+        >>> from heedful.models import find_preset
+        >>> model = skeleton(*find_preset("gpt3-175b"))
+        >>> round(sum(weight.numel() for weight in model.parameters()) / 1e9)
+        175
+    """
     try:
         with torch.device("meta"), Unfilled():
             model = family(architecture).build(config)
