@@ -63,11 +63,10 @@ class LinksToSources(SphinxTransform):
                 word.replace_self(link)
                 link += word
         for link in list(self.document.findall(pending_xref)):
-            if address := self.address(link.get("reftarget") or ""):
-                named = {"reftitle": link["title"]} if link.get("title") else {}
-                link.replace_self(
-                    nodes.reference("", "", *link.children, refuri=address, internal=True, **named)
-                )
+            target = link.get("reftarget") or ""
+            if address := self.address(target):
+                named = {"refuri": address, "reftitle": target, "internal": True}
+                link.replace_self(nodes.reference("", "", *link.children, **named))
 
     def address(self, text: str) -> str | None:
         """The listing of a file, and the line of a name in it."""
