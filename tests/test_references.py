@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 import repository
-from reference import configs, endpoints, models, papers, versions
+from reference import endpoints, models, papers, versions
+from reference.configs import field_rows
 
 import heedful
 from heedful.models import FAMILIES, config_class, model_types, preset_families
@@ -175,11 +176,11 @@ def test_private_words_have_an_entry_and_every_entry_is_used():
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_every_field_of_a_config_is_explained(architecture):
-    assert [name for name, _, meaning in configs.field_rows(config_class(architecture)) if not meaning] == []
+    assert [name for name, _, meaning in field_rows(config_class(architecture)) if not meaning] == []
 
 
 def test_every_field_of_a_request_is_explained():
-    assert re.findall(r"^.*\|\s*\|$", endpoints.endpoints(), re.MULTILINE) == []
+    assert re.findall(r"^.*\|\s*\|$", endpoints(), re.MULTILINE) == []
 
 
 # Troubleshooting.
