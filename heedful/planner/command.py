@@ -30,7 +30,26 @@ def task_of(architecture: str) -> str | None:
 
 
 def command_of(plan: TrainingPlan, subject: Subject, work: Workload, steps: int) -> list[str]:
-    """The command, a line for each option; empty where no task trains such a model from the beginning."""
+    """The command that trains as a plan says.
+
+    Args:
+        plan: The plan.
+        subject: The model.
+        work: What a step has to do.
+        steps: Optimizer steps.
+
+    Returns:
+        Its lines; none where no task trains such a model from the beginning.
+
+    Example:
+        >>> from heedful.models import find_preset
+        >>> from heedful.planner.machines import find_cluster, find_gpu
+        >>> from heedful.planner.search import Planner, fastest
+        >>> cluster, subject = find_cluster(find_gpu("h200"), gpus=1), Subject("gpt2", *find_preset("gpt2"))
+        >>> work = subject.workload(cluster)
+        >>> print(command_of(fastest(Planner(work, cluster).all()), subject, work, steps=1000)[0])
+        heedful train lm --text FILES --run runs/gpt2 --architecture gpt2 --size gpt2
+    """
     architecture, config = subject.architecture, subject.config
     task = task_of(architecture)
     if task is None:

@@ -21,26 +21,57 @@ GIGABIT = 1e9 / 8  # bytes
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by its data sheet, and the shares of it that kernels reach."""
+    """A GPU by its data sheet, and the shares of it that kernels reach.
+
+    Attributes:
+        name: Its name.
+        peak: FLOP/s of dense matrix products in bf16.
+        memory: Bytes.
+        bandwidth: Bytes/s of its memory.
+        processors: Streaming multiprocessors.
+        nvlink: Bytes/s to other GPUs of its machine, in one direction.
+        watts: Power at most.
+        price: Dollars an hour.
+        network: What usually links machines of these GPUs.
+        products: Share of the peak that a large matrix product reaches.
+        copies: Share of the bandwidth that passes over memory reach.
+        attention: Share of the peak that attention would reach with endless heads and texts.
+        ring: Share of NVLink's bandwidth that a ring reaches.
+
+    Example:
+        >>> gpu = find_gpu("h200")
+        >>> round(gpu.memory / 2**30), round(gpu.peak / 1e12)
+        (131, 989)
+    """
 
     name: str
-    peak: float  # FLOP/s of dense bf16
-    memory: float  # bytes
-    bandwidth: float  # of its memory, bytes/s
-    processors: int  # streaming multiprocessors
-    nvlink: float  # bytes/s in one direction
-    watts: float  # at most
-    price: float  # dollars an hour
-    network: str  # what usually links machines of these
-    products: float  # share of the peak that a large matrix product reaches
-    copies: float  # share of the bandwidth that passes over memory reach
-    attention: float  # share of the peak that attention would reach with endless heads and texts
-    ring: float  # share of NVLink's bandwidth that a ring reaches
+    peak: float
+    memory: float
+    bandwidth: float
+    processors: int
+    nvlink: float
+    watts: float
+    price: float
+    network: str
+    products: float
+    copies: float
+    attention: float
+    ring: float
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds of a message beside its bytes: once for all hops, and for each hop by its kind."""
+    """Seconds of a message beside its bytes.
+
+    Attributes:
+        start: Once for all hops.
+        nvlink: For each hop by NVLink.
+        network: For each hop by the network.
+
+    Example:
+        >>> find_cluster(find_gpu("h100"), 8).latency.start < 1e-3
+        True
+    """
 
     start: float
     nvlink: float
@@ -49,22 +80,42 @@ class Latency:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal GPUs in equal machines, all linked with each other."""
+    """Equal GPUs in equal machines, all linked with each other.
+
+    Attributes:
+        gpu: The GPU.
+        gpus: Number of GPUs.
+        per_machine: GPUs of a machine.
+        network: Bytes/s in and out of one machine, in one direction.
+        network_name: The network in words.
+        network_share: Share of the network's bandwidth that a ring reaches.
+        latency: Seconds of a message beside its bytes.
+
+    Example:
+        >>> cluster = find_cluster(find_gpu("h100"), gpus=16)
+        >>> cluster.machines, cluster.describe().partition(",")[0]
+        (2, '16 x NVIDIA H100 SXM')
+    """
 
     gpu: Gpu
     gpus: int
     per_machine: int
-    network: float  # bytes/s in and out of one machine, in one direction
+    network: float
     network_name: str
-    network_share: float  # of the network's bandwidth, that a ring reaches
+    network_share: float
     latency: Latency
 
     @property
     def machines(self) -> int:
+        """The number of machines."""
         return self.gpus // self.per_machine
 
     def describe(self) -> str:
-        """In words."""
+        """The cluster in words.
+
+        Returns:
+            Such as "8 x NVIDIA H100".
+        """
         one = f"{self.gpus:,} x {self.gpu.name}"
         if self.machines == 1:
             return one
@@ -78,19 +129,58 @@ def table() -> dict[str, Any]:
 
 
 def gpus() -> tuple[str, ...]:
-    """The names of the GPUs in the table."""
+    """The names of the GPUs in the table.
+
+    Returns:
+        The names, for `find_gpu`.
+
+    Example:
+        >>> "h100" in gpus()
+        True
+    """
     return tuple(table()["gpus"])
 
 
 def find_gpu(name: str) -> Gpu:
-    """A GPU by its name; a miss suggests the nearest."""
+    """A GPU of the table.
+
+    Args:
+        name: Its name, such as "h100".
+
+    Returns:
+        `Gpu`.
+
+    Raises:
+        BadInput: There is no such GPU in the table; the message names the nearest.
+
+    Example:
+        >>> find_gpu("a100").watts
+        400
+    """
     if name not in gpus():
         raise BadInput(f'there is no GPU "{name}" in the table{nearest(name, gpus())}')
     return Gpu(**table()["gpus"][name])
 
 
 def find_cluster(gpu: Gpu, gpus: int, per_machine: int | None = None, network: str | None = None) -> Cluster:
-    """The machines that so many GPUs are in: 8 in each, unless there are fewer."""
+    """The machines that so many GPUs are in.
+
+    Args:
+        gpu: The GPU.
+        gpus: Number of GPUs.
+        per_machine: GPUs of a machine. None: 8, or all if there are fewer.
+        network: A network of the table, or a number of Gb/s per machine. None: what is usual for the GPU.
+
+    Returns:
+        `Cluster`.
+
+    Raises:
+        BadInput: The GPUs are not whole machines, or there is no such network.
+
+    Example:
+        >>> find_cluster(find_gpu("h100"), gpus=32, network="800").network / 1e9
+        100.0
+    """
     if not 1 <= gpus <= MOST_GPUS:
         raise BadInput(f"--gpus must be from 1 to {MOST_GPUS:,}, not {gpus:,}")
     if per_machine is None:

@@ -19,18 +19,33 @@ SPARE = 0.08  # share of a GPU's memory for CUDA, NCCL and gaps between tensors
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by use, on one GPU."""
+    """Bytes of one GPU by use.
+
+    Attributes:
+        weights: Weights in fp32.
+        gradients: Gradients in fp32.
+        optimizer: AdamW's moments.
+        copies: Copies of the matrices in bf16.
+        activations: What the forward pass keeps for the backward pass.
+        logits: Scores of the vocabulary.
+        buffers: What FSDP gathers and sends.
+
+    Example:
+        >>> Memory(weights=4, gradients=4, optimizer=8, copies=2, activations=9, logits=1, buffers=0).total
+        28
+    """
 
     weights: float
     gradients: float
     optimizer: float
-    copies: float  # bf16 copies of the matrices
+    copies: float
     activations: float
     logits: float
-    buffers: float  # of FSDP: gathered weights, and gradients that are sent
+    buffers: float
 
     @property
     def total(self) -> float:
+        """All bytes together."""
         return sum(getattr(self, field.name) for field in fields(self))
 
 

@@ -13,11 +13,21 @@ TABLE = Path(__file__).with_name("published.json")
 
 @dataclass(frozen=True)
 class PublishedTraining:
-    """How one preset was trained; None where nothing was published."""
+    """How a preset was trained, as it was published.
 
-    batch: int  # tokens in a step
+    Attributes:
+        batch: Tokens of a step.
+        flops: FLOPs of the training.
+        tokens: Tokens read in training; None where nothing was published.
+
+    Example:
+        >>> published_trainings()["gpt3-175b"].tokens
+        300000000000.0
+    """
+
+    batch: int
     flops: float
-    tokens: float | None = None  # read in training
+    tokens: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,15 @@ def generations() -> tuple[Generation, ...]:
 
 @cache
 def published_trainings() -> dict[str, PublishedTraining]:
-    """{preset: its training} of everything in the table."""
+    """What was published of the training of presets.
+
+    Returns:
+        `PublishedTraining` by preset.
+
+    Example:
+        >>> sorted(published_trainings())[0]
+        'gpt1'
+    """
     sizes = json.loads(TABLE.read_text(encoding="utf-8"))["sizes"]
     known = {one.preset: one.training for one in generations() if one.preset and one.training}
     return known | {preset: PublishedTraining(**row) for preset, row in sizes.items()}

@@ -22,10 +22,20 @@ MOST_ROWS = 1024  # of a micro-batch on one GPU
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained: a model, and how many rows of which length a step has."""
+    """What a step has to do.
+
+    Attributes:
+        model: The model, whose tensors may be on the meta device.
+        length: Tokens of a row; also of the source, if the model reads texts.
+        rows: Rows of a step.
+
+    Example:
+        >>> Workload(torch.nn.Linear(2, 2), length=1024, rows=512).tokens
+        524288
+    """
 
     model: Any
-    length: int  # also of the source, if the model reads texts
+    length: int
     rows: int
 
     @property
@@ -36,10 +46,28 @@ class Workload:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """One way to train, with its predicted memory and time."""
+    """One way to train, with its predicted memory and time.
+
+    Attributes:
+        sharding: How weights and rows are divided.
+        rows: Rows of a micro-batch on one GPU, or on those that share products.
+        micro_batches: Micro-batches of a step.
+        checkpointing: Whether activations are computed again in the backward pass.
+        memory: Bytes of a GPU by use.
+        step: Seconds of a step.
+
+    Example:
+        >>> from heedful.models import find_preset
+        >>> from heedful.planner.machines import find_cluster, find_gpu
+        >>> from heedful.planner.subject import Subject
+        >>> cluster = find_cluster(find_gpu("h200"), gpus=1)
+        >>> plan = fastest(Planner(Subject("gpt2", *find_preset("gpt2")).workload(cluster), cluster).all())
+        >>> plan.fits, plan.sharding.parallel, plan.memory.total < room(cluster)
+        (True, 'ddp', True)
+    """
 
     sharding: Sharding
-    rows: int  # of a micro-batch on one GPU, or on those that share products
+    rows: int
     micro_batches: int
     checkpointing: bool
     memory: Memory
@@ -62,7 +90,22 @@ def room(cluster: Cluster) -> float:
 
 
 class Planner:
-    """Plans for one work on one cluster; what they have in common is computed once."""
+    """Plans for one workload on one cluster.
+
+    Args:
+        work: What a step has to do.
+        cluster: The machines.
+        compiled: Whether steps are made by torch.compile.
+
+    Example:
+        >>> from heedful.models import find_preset
+        >>> from heedful.planner.machines import find_cluster, find_gpu
+        >>> from heedful.planner.subject import Subject
+        >>> cluster = find_cluster(find_gpu("h100"), gpus=2)
+        >>> planner = Planner(Subject("gpt2", *find_preset("gpt2")).workload(cluster), cluster)
+        >>> [(plan.sharding.parallel, plan.sharding.tensor) for plan in planner.all()]
+        [('ddp', 1), ('fsdp', 1), ('ddp', 2)]
+    """
 
     def __init__(self, work: Workload, cluster: Cluster, compiled: bool = True) -> None:
         """compiled: whether steps are made by torch.compile, as the command of a plan asks for."""
@@ -110,12 +153,32 @@ class Planner:
         return fastest(self.plans(sharding))
 
     def all(self) -> list[TrainingPlan]:
-        """The best plan of each sharding."""
+        """The best plan of each way to divide the model.
+
+        Returns:
+            A list of `TrainingPlan`.
+        """
         return [self.best_of(sharding) for sharding in shardings(self.cluster, self.work.model)]
 
 
 def fastest(plans: Iterator[TrainingPlan] | list[TrainingPlan]) -> TrainingPlan:
-    """The simplest among the fastest plans that fit; if none fits, the one that needs the least memory."""
+    """The simplest among the fastest plans that fit. Plans within 1 % of each other count as equally fast.
+
+    Args:
+        plans: The plans, at least one.
+
+    Returns:
+        `TrainingPlan`; if none fits, the one that needs the least memory.
+
+    Example:
+        >>> from heedful.models import find_preset
+        >>> from heedful.planner.machines import find_cluster, find_gpu
+        >>> from heedful.planner.subject import Subject
+        >>> cluster = find_cluster(find_gpu("a100"), gpus=1)
+        >>> subject = Subject("gpt3-175b", *find_preset("gpt3-175b"))
+        >>> fastest(Planner(subject.workload(cluster), cluster).all()).fits
+        False
+    """
     found = list(plans)
     fitting = [plan for plan in found if plan.fits]
     if not fitting:

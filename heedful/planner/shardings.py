@@ -23,7 +23,19 @@ TENSOR = (1, 2, 4, 8)  # GPUs that may share a product
 
 @dataclass(frozen=True)
 class Sharding:
-    """How weights and rows are divided."""
+    """How weights and rows are divided over GPUs.
+
+    Attributes:
+        parallel: "ddp" keeps all weights on every GPU, "fsdp" a share, "hsdp" a share within a machine.
+        tensor: GPUs that share each matrix product.
+        cluster: The machines.
+
+    Example:
+        >>> from heedful.planner.machines import find_cluster, find_gpu
+        >>> sharding = Sharding("hsdp", 2, find_cluster(find_gpu("h100"), gpus=16))
+        >>> sharding.replicas, sharding.shards
+        (8, 8)
+    """
 
     parallel: Parallel
     tensor: int

@@ -26,13 +26,32 @@ LETTERS = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to be trained."""
+    """A model to be trained. No weights are made.
+
+    Attributes:
+        name: Its name.
+        architecture: Its architecture.
+        config: Its config.
+        context: Tokens of a row. None: as many as the model is made for.
+        settings: Sizes that differ from the preset, such as "model.layers=24".
+
+    Example:
+        >>> from heedful.models import find_preset
+        >>> subject = Subject("gpt2", *find_preset("gpt2"))
+        >>> subject.costs.parameters, subject.length
+        (124439808, 1024)
+        >>> subject.tokens(None) == 20 * subject.costs.active
+        True
+        >>> from heedful.planner.machines import find_cluster, find_gpu
+        >>> subject.workload(find_cluster(find_gpu("h100"), 8)).rows
+        512
+    """
 
     name: str
     architecture: str
     config: Any
-    context: int | None = None  # tokens of a row; None: as many as the model is made for
-    settings: tuple[str, ...] = ()  # sizes that differ from those of the preset: "model.layers=24"
+    context: int | None = None
+    settings: tuple[str, ...] = ()
 
     @cached_property
     def model(self) -> Any:
@@ -40,15 +59,27 @@ class Subject:
 
     @cached_property
     def length(self) -> int:
+        """Tokens of a row."""
         return default_length(self.model, self.config) if self.context is None else self.context
 
     @cached_property
     def costs(self) -> Costs:
-        """Of one row."""
+        """The costs of one row."""
         return count_costs(self.model, 1, self.length)
 
     def workload(self, cluster: Cluster, batch: float | None = None) -> Workload:
-        """A step of `batch` tokens, or of the usual number and at least one row for each GPU."""
+        """What a step has to do.
+
+        Args:
+            cluster: The machines.
+            batch: Tokens of a step. None: 524,288, and at least one row for each GPU.
+
+        Returns:
+            `Workload`.
+
+        Raises:
+            BadInput: The batch is less than one row.
+        """
         rows = round(batch / self.length) if batch else max(-(-USUAL_BATCH // self.length), cluster.gpus)
         if rows < 1:
             raise BadInput(
@@ -58,7 +89,14 @@ class Subject:
         return Workload(self.model, self.length, rows)
 
     def tokens(self, given: float | None) -> float:
-        """Tokens to read: those given, or as many as pay for so many parameters."""
+        """Tokens to train on.
+
+        Args:
+            given: The number, or None for 20 tokens per active parameter (Hoffmann et al. 2022).
+
+        Returns:
+            The number of tokens.
+        """
         return TOKENS_EACH * self.costs.active if given is None else given
 
 
