@@ -18,6 +18,7 @@ from sphinx.transforms import SphinxTransform
 ROOT = Path(__file__).parents[3]
 FILE = Path(__file__).with_name("papers.toml")
 PAGE = "reference/papers"
+SHOWN_IN = {"docs/learn/slides.toml": "docs/learn/slide-map.md"}  # a file of facts, and the page with them
 YEAR = r"(?:19\d\d|20[0-2]\d)[a-z]?"
 SURNAME = r"(?:Le |de |van )?[A-Z][\w-]*[a-zé]"
 DATES = {"January", "February", "March", "April", "May", "June", "July", "August", "September", "October"} | {
@@ -97,7 +98,8 @@ def files() -> list[Path]:
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.stem != "papers"]
     words = (ROOT / "heedful" / "studio" / "static" / "words").glob("*.js")
     code = (ROOT / "heedful").rglob("*.py")
-    return sorted([*code, *words, *pages, ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md"])
+    facts = map(ROOT.joinpath, SHOWN_IN)
+    return sorted([*code, *words, *pages, *facts, ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md"])
 
 
 @cache
@@ -105,9 +107,9 @@ def citations() -> tuple[list[tuple[Paper, Citation]], list[Citation]]:
     """([(paper, where)], those of no known paper)."""
     known, unknown = [], []
     for path in files():
-        text = path.read_text(encoding="utf-8")
+        text, file = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
         for line, paper, cited in in_text(text):
-            where = Citation(str(path.relative_to(ROOT)), name_at(path, line), cited)
+            where = Citation(SHOWN_IN.get(file, file), name_at(path, line), cited)
             known += [(paper, where)] if paper else []
             unknown += [] if paper else [where]
     return known, unknown
