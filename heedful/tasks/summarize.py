@@ -449,7 +449,7 @@ TASK = Task(
     architectures={
         **TRANSLATE.architectures,
         "dmca": {"norm": "pre"},
-        "mixture_dmca": {"norm": "pre", "layers": 5, "moe_every": 5, "experts": 8},
+        "mixture_dmca": {"norm": "pre", "layers": 5, "moe_every": 5, "experts": 8, "router": "switch"},
     },
     corpora={"facts": Corpus(("valid", "test", "long"), FACTS)},
     read=read,

@@ -119,6 +119,22 @@ def test_settings_of_experts_are_refused_where_there_are_none():
     assert recipe.make("translate").model.architecture == "transformer"
 
 
+@pytest.mark.parametrize(
+    "task, architecture",
+    [
+        ("translate", "mixture_transformer"),
+        ("summarize", "mixture_transformer"),
+        ("summarize", "mixture_dmca"),
+    ],
+)
+def test_translators_and_summarizers_choose_experts_without_noise(task, architecture):
+    """docs/explain/lecture-tables.md: the noise of `noisy` slows down short runs."""
+    asked = recipe.make(task, settings={"model.architecture": architecture})
+    assert asked.model.router == "switch"
+    noisy = recipe.make(task, settings={"model.architecture": architecture, "model.router": "noisy"})
+    assert noisy.model.router == "noisy"
+
+
 def test_two_processes_whole_or_sharded_do_the_same_though_one_may_be_idle(texts, tmp_path):
     """One row a step: the other process is idle, and still every expert must have a gradient in both."""
     files = {
