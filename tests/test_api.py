@@ -27,6 +27,7 @@ SECTION = re.compile(
     r"^(Args|Keyword Args|Attributes|Returns|Yields|Raises|Example):\n((?:(?: .*)?\n?)*)", re.MULTILINE
 )
 ENTRY = re.compile(r"^    \*{0,2}(\w+)(?: \([^)]*\))?: \S", re.MULTILINE)
+CLASS = re.compile(r"(?<![.\w])[A-Z]\w+")  # in an annotation
 KINDS = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
@@ -99,6 +100,23 @@ def test_every_public_name_says_what_it_takes_and_gives(module):
             found.append(f"{name.full}: no example")
     if found:
         pytest.fail("\n".join(found))
+
+
+def test_what_a_public_function_returns_is_public():
+    classes = {one.member for one in NAMES if inspect.isclass(one.member)}
+    names = {one.__name__ for one in classes} | {"None", "Tokenizer"}  # the library's
+    missing = []
+    for one in NAMES:
+        found = getattr(one.member, "fget", None) or getattr(one.member, "func", None) or one.member
+        found = inspect.unwrap(getattr(found, "__func__", found))
+        if inspect.isclass(found):
+            continue
+        for word in CLASS.findall(str(inspect.signature(found).return_annotation)):
+            known = found.__globals__.get(word)
+            ours = inspect.isclass(known) and known.__module__.startswith("heedful")
+            if known not in classes if ours else known is None and word not in names:
+                missing.append(f"{one.full}: {word}")
+    assert missing == []
 
 
 def test_a_public_name_is_listed_once():

@@ -53,7 +53,15 @@ class Step(ABC):
         """Forget all but the first lengths[b] tokens of each row."""
 
     def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
-        """Scores [B, V] after each row's last real token: a long prompt need not be scored throughout."""
+        """Scores after each row's last real token: a long prompt need not be scored throughout.
+
+        Args:
+            tokens_BT: New tokens of each row.
+            lengths_B: How many of them are real, the rest being padding. None: all.
+
+        Returns:
+            Scores [B, V].
+        """
         return at_last(self(tokens_BT, lengths_B), lengths_B)
 
     def greedy_tokens(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -128,7 +136,26 @@ def at_last(x: Tensor, lengths_B: Tensor | None) -> Tensor:
 
 
 class DecoderStep(Step):
-    """A decoder with a cache, alone or with the source an encoder has read for it."""
+    """A decoder with a cache, alone or with the source that an encoder has read for it. `step_of` makes one.
+
+    Args:
+        decoder: The decoder.
+        source: What the encoder has read.
+        watched: Keep `attention`, the cross-attention of the last block.
+
+    Attributes:
+        cache: Keys and values of the tokens that were fed.
+        fed: Tokens in the longest row.
+
+    Example:
+        >>> step = DecoderStep(heedful.load("runs/lm").model)
+        >>> step(torch.tensor([[5, 7, 9], [5, 8, 3]])).shape[:2]
+        torch.Size([2, 3])
+        >>> step.last(torch.tensor([[4], [6]])).shape[0]
+        2
+        >>> step.reorder(torch.tensor([1, 1]))
+        >>> step.rewind(torch.tensor([2, 2]))
+    """
 
     def __init__(
         self,
@@ -201,6 +228,12 @@ class DecoderStep(Step):
         return past_only and type(self.cache) is GrowingCache and self.watched is None
 
     def reorder(self, rows: Tensor, siblings: bool = False) -> None:
+        """Row b becomes what row rows[b] was; there may be more or fewer rows than before.
+
+        Args:
+            rows: Numbers of rows.
+            siblings: Rows only trade places with rows of the same source and length.
+        """
         self.seen_BHS = None if self.seen_BHS is None else self.seen_BHS[rows]
         if self.source is None or self.origins_B is None:
             self.cache.reorder(rows)
@@ -220,6 +253,11 @@ class DecoderStep(Step):
             layer.source_kv = source_kv
 
     def rewind(self, lengths_B: Tensor) -> None:
+        """Forget all but the first tokens of each row.
+
+        Args:
+            lengths_B: Tokens to keep of each row.
+        """
         self.cache.rewind(lengths_B)
 
     def adopt(self, cache: GrowingCache, rows: Tensor | None) -> None:

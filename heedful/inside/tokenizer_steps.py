@@ -24,14 +24,27 @@ PENALTY = 10.0  # by which an unknown character scores less than the worst piece
 
 @dataclass(frozen=True)
 class TokenizerStep:
-    """One step: what was joined or taken, and the pieces of the word after it."""
+    """One step of a tokenizer: what was joined or taken, and the pieces of the word after it.
+
+    Attributes:
+        pieces: The pieces of the word.
+        made: The new piece; "" in the first step.
+        left: In a merge, the left part of the new piece.
+        right: In a merge, the right part.
+        rank: In a merge, its place among the merges that were learned, from 1.
+        score: In a unigram model, the log-probability of the piece.
+
+    Example:
+        >>> TokenizerStep(["th", "e"], made="th", left="t", right="h", rank=1).made
+        'th'
+    """
 
     pieces: list[str]
-    made: str = ""  # the piece that is new; none in the first step
-    left: str = ""  # of a merge, what was joined
+    made: str = ""
+    left: str = ""
     right: str = ""
-    rank: int | None = None  # of a merge, its place among those that were learned, from 1
-    score: float | None = None  # of a unigram piece, its log-probability
+    rank: int | None = None
+    score: float | None = None
 
 
 Steps = tuple[list[int], list[TokenizerStep]]  # the tokens of a word, and how they came about

@@ -55,18 +55,38 @@ class ClaimPart:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the lectures as an experiment."""
+    """A sentence of the lectures as an experiment.
 
-    says: str  # the lecture's sentence, in other words
-    lecture: str  # "L1 L5"
-    predicts: str  # what the rules ask for, in words
+    Attributes:
+        says: The lecture's sentence, in other words.
+        lecture: Numbers of the lectures.
+        predicts: What the rules require, in words.
+        parts: Statements, each with its experiments and its rule.
+        summary: From results to the verdict in plain words.
+        changes: What would change the verdict.
+        figure: From results to a drawing.
+        question: What students answer before they see numbers.
+        minutes: Minutes on two cores, by size.
+        first_seed: The first seed.
+        letter: Its letter.
+        name: Its name.
+
+    Example:
+        >>> claim = find_claim("order")
+        >>> claim.letter, [part.name for part in claim.parts][:1] == [claim.parts[0].name], claim.expected
+        ('c', True, 'supported')
+    """
+
+    says: str
+    lecture: str
+    predicts: str
     parts: tuple[ClaimPart, ...]
-    summary: Callable[[Results], str]  # the verdict in plain words, if it is the expected one
-    changes: str  # what would change the verdict
+    summary: Callable[[Results], str]
+    changes: str
     figure: Callable[[Results], Drawing]
-    question: str  # for a worksheet: what students are asked before they see numbers
-    minutes: Mapping[str, float]  # on two cores, by size
-    first_seed: int = 0  # a claim that changed after a run starts behind the seeds of that run
+    question: str
+    minutes: Mapping[str, float]
+    first_seed: int = 0
     letter: str = ""
     name: str = ""
 
@@ -96,7 +116,7 @@ class Claim:
 
     @property
     def expected(self) -> str:
-        """The verdict that this file expects."""
+        """The verdict that its file expects."""
         return combined([(part.control, part.expected) for part in self.parts])
 
 

@@ -183,9 +183,39 @@ class Starts:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task: its settings, how examples are read, what is learned, what is measured. One pipeline
-    (`runs/setup.py`) turns any task and recipe into a run: `read`, then choose what is left to choose, then
-    `job`.
+    """A task: its settings, how it reads data, its loss and its evaluation. `find_task` finds one.
+
+    One pipeline turns any task and recipe into a run: `read`, then choose what is left open, then `job`.
+
+    Attributes:
+        name: Its name.
+        data: Dataclass of its settings of data.
+        train: Dataclass of its settings of training.
+        architectures: The architectures it was tried with, the default first, and what differs for each.
+        corpora: Its built-in corpora.
+        read: From a recipe to examples.
+        job: From a recipe and examples to batches, loss and evaluation.
+        measure: The figures of a finished model on all held-out data: `Measured`.
+        metric: The figure that decides which evaluation is best.
+        own_data: Ways to name held-out files, as {option: settings}.
+        next: Commands to go on with; {path} is the run.
+        starts: What it can start from.
+        sizes: Settings of the model by size.
+        columns: Columns of a table, which evaluation may name otherwise.
+        writes: Whether it gives an answer for each line that it reads.
+        precompute: What is computed with a model before the first step.
+        foresee: Settings that are chosen before the data are read.
+        choose: Settings that are chosen when the data are read.
+        settle: Settings that are chosen when the number of steps is known.
+        chosen: What these settings are chosen by, for help.
+        check: Refuses settings that do not fit together.
+        concerns: Whether a setting concerns an architecture.
+
+    Example:
+        >>> from heedful.tasks import find_task
+        >>> task = find_task("lm")
+        >>> task.metric, task.all_architectures()[0], "llama" in task.all_architectures()
+        ('loss', 'gpt2', True)
     """
 
     name: str
@@ -240,7 +270,11 @@ class Task:
         return name
 
     def all_architectures(self) -> list[str]:
-        """The architectures it was tried with, and all others that build the same kind of model."""
+        """The architectures it was tried with, and all others that build the same kind of model.
+
+        Returns:
+            Their names, the default first.
+        """
         kinds = {kind_of(known) for known in self.architectures}
         others = [known for known in FAMILIES if kind_of(known) in kinds]
         return list(dict.fromkeys([*self.architectures, *others]))

@@ -84,7 +84,17 @@ def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) 
 
 @dataclass(frozen=True)
 class Scores:
-    """From hidden vectors to the scores of every word, by a model's own output matrix."""
+    """From hidden vectors to the scores of every word, as `scores_of` gives it.
+
+    Args:
+        head: The output head.
+        embedding: The embedding, whose matrix a tied head uses.
+
+    Example:
+        >>> score = scores_of(heedful.load("runs/lm").model)
+        >>> score(torch.zeros(1, 2, 32)).shape[:2]
+        torch.Size([1, 2])
+    """
 
     head: Tied | Untied
     embedding: TokenEmbedding

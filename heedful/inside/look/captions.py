@@ -36,20 +36,44 @@ ACROSS = 8  # panels side by side
 
 @dataclass(frozen=True)
 class CaptionLook(Pictured):
-    """The cross-attention of one picture's caption. `chosen` are the heads to show, with weights
-    [T, patches]."""
+    """The cross-attention of one picture's caption, as `Model.look_at` finds it.
+
+    Attributes:
+        loaded: The model.
+        name: Name of the picture.
+        pixels_HWC: The picture as the model reads it.
+        caption: The caption.
+        words: Its tokens, without the end of the sentence.
+        heads: All heads.
+        chosen: The heads that pictures show, each with weights [T, patches].
+        best: The head whose attention says most about which word is written.
+
+    Example:
+        >>> seen = heedful.load("runs/caption").look_at("pictures/red-blue-0.png")
+        >>> grid = seen.grid(seen.best, word=0)
+        >>> grid.shape[0] == grid.shape[1], seen.caption.split()[0] == seen.words[0].strip()
+        (True, True)
+    """
 
     loaded: Loaded = field(repr=False)
     name: str
     pixels_HWC: np.ndarray = field(repr=False)
     caption: str
-    words: list[str]  # tokens, without the end of sentence
+    words: list[str]
     heads: list[Head] = field(repr=False)
     chosen: list[Head] = field(repr=False)
-    best: Head = field(repr=False)  # the head that tells most of which word is written
+    best: Head = field(repr=False)
 
     def grid(self, head: Head, word: int) -> Tensor:
-        """The attention of one word in a head, [rows, columns] of patches."""
+        """The attention of one word in a head.
+
+        Args:
+            head: The head.
+            word: Number of the word, from 0.
+
+        Returns:
+            Weights, [rows, columns] of patches.
+        """
         side = self.loaded.config.reading.grid
         return head.weights_TS[word].unflatten(0, (side, side))
 

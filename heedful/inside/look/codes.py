@@ -21,17 +21,30 @@ SMALLEST, LARGEST = 3, 11  # of a number's letters
 
 @dataclass(frozen=True)
 class CodesLook(Pictured):
-    """A picture as codes."""
+    """A picture as codes, and the picture that the codes give back.
+
+    Attributes:
+        loaded: The model.
+        name: Name of the picture.
+        pixels_HWC: The picture as the model reads it.
+        codes: The codes, row by row.
+        again_HWC: The picture from the codes.
+
+    Example:
+        >>> pixels_HWC = np.zeros((2, 2, 3), np.uint8)
+        >>> CodesLook(None, "cat.png", pixels_HWC, [[7]], pixels_HWC).off
+        0.0
+    """
 
     loaded: Loaded = field(repr=False)
     name: str
     pixels_HWC: np.ndarray = field(repr=False)
-    codes: list[list[int]]  # row by row
+    codes: list[list[int]]
     again_HWC: np.ndarray = field(repr=False)
 
     @property
     def off(self) -> float:
-        """What a pixel is off on average, as a share of its range."""
+        """The average error of a pixel, as a share of its range."""
         return float(np.abs(self.again_HWC.astype(int) - self.pixels_HWC.astype(int)).mean()) / 255
 
     def sentence(self) -> str:

@@ -45,8 +45,23 @@ def patch_attention(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageLook(Pictured):
-    """The attention of one picture. `chosen` are the heads to show, each with its weights [T,
-    T]."""
+    """The attention of one picture, as `Model.look_at` finds it.
+
+    Attributes:
+        loaded: The model.
+        name: Name of the picture.
+        pixels_HWC: The picture as the model reads it.
+        heads: All heads.
+        chosen: The heads that pictures show.
+        rollout_TT: Attention rollout through all layers.
+        labels: (label, probability), most likely first; none if the model has no labels.
+        mean: Whether the label is read from all patches, and not from a token of its own.
+
+    Example:
+        >>> pixels_HWC = np.zeros((8, 8, 3), np.uint8)
+        >>> ImageLook(None, "cat.png", pixels_HWC, [], [], torch.eye(4), [("cat", 0.75)], True).sentence()
+        'cat.png  →  cat 75%'
+    """
 
     loaded: Loaded = field(repr=False)
     name: str
@@ -54,8 +69,8 @@ class ImageLook(Pictured):
     heads: list[Head] = field(repr=False)
     chosen: list[Head] = field(repr=False)
     rollout_TT: Tensor = field(repr=False)
-    labels: list[tuple[str, float]]  # most likely first; empty if the model has no labels
-    mean: bool  # the label is read off all patches
+    labels: list[tuple[str, float]]
+    mean: bool
 
     def grid(self, head: Head) -> Tensor:
         return patch_attention(head.weights_TS, self.mean, self.loaded.config.leading)
@@ -66,7 +81,11 @@ class ImageLook(Pictured):
         return patch_attention(self.rollout_TT, self.mean, self.loaded.config.leading)
 
     def sentence(self) -> str:
-        """What the model takes the picture for."""
+        """What the model takes the picture for.
+
+        Returns:
+            The name of the picture with the three most likely labels.
+        """
         if not self.labels:
             return self.name
         return f"{self.name}  →  " + ", ".join(f"{label} {share:.0%}" for label, share in self.labels[:3])
