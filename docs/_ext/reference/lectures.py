@@ -8,6 +8,7 @@ from heedful.planner.published import Generation, generations
 from .markdown import prose, table
 
 TITLES = ("model", "year", "printed", "counted", "tokens", "days", "cost", "data; published cost", "known")
+NO_BREAK = "\N{NO-BREAK SPACE}"
 PLAN = PlanOptions("gpt3", gpus=1024, gpu="a100")
 
 
@@ -17,7 +18,8 @@ def gpt_table() -> str:
     rows = []
     for one in generations():
         cells = generation_row(one, generation_report(one, PLAN, cluster, []))
-        rows.append([*map(prose, cells), what_is_known(one)])
+        *figures, data = map(prose, cells)
+        rows.append([*(figure.replace(" ", NO_BREAK) for figure in figures), data, what_is_known(one)])
     return table(TITLES, rows)
 
 
