@@ -148,7 +148,11 @@ def test_a_term_has_two_sentences_and_leads_to_the_code_or_page_that_shows_it(te
         target = (GLOSSARY.parent / page).resolve()
         assert target.is_file()
         assert not anchor or anchor in anchors(target), link
-    said = re.sub(r"(, |\s)(\[[^\]]+\]\([^)]+\)|`heedful/[^`]+`)(?=[,.])", "", text.replace("\n  ", " "))
+    said = re.sub(
+        r"(, |\s)(\[[^\]]+\]\([^)]+\)|`heedful/[^`]+`)(?=[,.])",
+        "",
+        papers.pattern().sub("", text.replace("\n  ", " ")),
+    )
     assert 1 <= len(re.findall(r"[\w`\")]\.(?=[\s.]|$)", said)) <= 2, said
 
 
