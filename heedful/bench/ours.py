@@ -106,8 +106,10 @@ def architecture(work: Work) -> tuple[str, Any]:
             layers=work.layers,
             width=work.width,
             heads=work.heads,
+            kv_heads=work.kv_heads or work.heads,
             ffn_width=work.hidden,
             eps=1e-5,
+            tie_embeddings=work.tied,
         )
     if not isinstance(work, TrainTransformer | Translate):
         raise TypeError(f"{type(work).__name__} is not a workload of heedful")

@@ -115,6 +115,11 @@ class Decode(Work):
         """The width of the feed-forward layer."""
 
     @property
+    def kept(self) -> int:
+        """The width of a token's keys."""
+        return self.width
+
+    @property
     @abstractmethod
     def inside(self) -> int:
         """Weights in the matrices of all blocks."""
@@ -148,7 +153,7 @@ class Decode(Work):
         """Bytes read at least, for every token: all matrices, and keys and values of those before it."""
         matrices = self.inside + self.vocab * self.width
         seen = sum(range(self.prompt, self.length))
-        cache = 2 * self.layers * self.width * seen
+        cache = 2 * self.layers * self.kept * seen
         return BYTES[numbers] * self.new * matrices + BYTES[kept] * self.batch * cache
 
 
@@ -175,15 +180,25 @@ class DecodeLlama(Decode):
     kind: ClassVar[str] = "decode-llama"
     parts: ClassVar[str] = "LLaMA"
 
+    kv_heads: int | None = None  # as many as heads
+    ffn: int | None = None  # the width of the feed-forward layer
+    tied: bool = False  # whether the output matrix is that of the embeddings
+
     @property
     def hidden(self) -> int:
         """As many weights as GPT-2's two matrices have, to a multiple of 128 where the width is one."""
+        if self.ffn is not None:
+            return self.ffn
         unit = math.gcd(self.width, 128)
         return -(-8 * self.width // 3 // unit) * unit
 
     @property
+    def kept(self) -> int:
+        return self.width if self.kv_heads is None else self.width // self.heads * self.kv_heads
+
+    @property
     def inside(self) -> int:
-        return self.layers * self.width * (4 * self.width + 3 * self.hidden)
+        return self.layers * self.width * (2 * self.width + 2 * self.kept + 3 * self.hidden)
 
 
 @dataclass(frozen=True)
@@ -275,11 +290,21 @@ BASE: dict[str, Any] = {
     "vocab": 32000,
 }  # Transformer base
 GPT2: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "vocab": 50257}  # 124 M parameters
+SMOLLM2: dict[str, Any] = {
+    "layers": 30,
+    "width": 576,
+    "heads": 9,
+    "kv_heads": 3,
+    "ffn": 1536,
+    "vocab": 49152,
+    "tied": True,
+}  # 135 M parameters
 
 CPU: dict[str, Work] = {
     "train-gpt2-128": TrainGPT2(layers=4, width=128, heads=4, vocab=65, length=64, batch=12),
     "train-gpt2-384": TrainGPT2(layers=6, width=384, heads=6, vocab=65, length=256, batch=12),
     "decode-gpt2": DecodeGPT2(**GPT2, prompt=32, new=64, batch=1),
+    "decode-smollm2": DecodeLlama(**SMOLLM2, prompt=32, new=64, batch=1),
     **{
         f"translate-b{batch}-beam{beam}": Translate(**BASE, source=24, new=32, batch=batch, beam=beam)
         for batch in (1, 32)
@@ -327,6 +352,9 @@ SMALL: dict[str, Work] = {
     ),
     "decode-gpt2": DecodeGPT2(layers=2, width=12, heads=3, vocab=29, prompt=4, new=6, batch=3),
     "decode-llama": DecodeLlama(layers=2, width=12, heads=3, vocab=29, prompt=5, new=7, batch=2),
+    "decode-smollm2": DecodeLlama(
+        layers=2, width=24, heads=6, vocab=29, prompt=5, new=7, batch=1, kv_heads=2, ffn=32, tied=True
+    ),
     "translate-beam1": Translate(
         layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, new=7, batch=3, beam=1
     ),

@@ -2,8 +2,8 @@
 
 Each contender runs the same workload in its own process, and all take turns. The table shows medians after
 warm-up, ratios to the fastest peer, and the share of the machine's peak, which is measured in the same run.
-Peers: Hugging Face transformers, x-transformers, torch.nn, CTranslate2; nanoGPT and gpt-fast from a
-checkout; others from a file. If only torch, tokenizers and safetensors are installed, use python -m
+Peers: Hugging Face transformers, x-transformers, torch.nn, CTranslate2, llama.cpp; nanoGPT and gpt-fast
+from a checkout; others from a file. If only torch, tokenizers and safetensors are installed, use python -m
 heedful.bench with the same options.
 
 Examples: heedful bench; heedful bench --work translate --only ctranslate2 --threads 2;

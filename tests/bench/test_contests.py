@@ -259,3 +259,16 @@ def test_works_are_chosen_by_name_or_its_beginning():
     assert works.choose([], works.CPU) == works.CPU
     with pytest.raises(BadInput, match='there is no workload "tranlate"; did you mean "translate-'):
         works.choose(["tranlate"], works.CPU)
+
+
+def test_llama_cpp_writes_one_row_by_llamas_parts():
+    variants = peers.find("llama.cpp", None).variants
+    one = works.CPU["decode-smollm2"]
+    assert [each.name for each in variants(one)] == ["", "int8"]
+    assert [each.name for each in variants(replace(one, ffn=100))] == [""]  # q8_0 takes 32 weights together
+    assert variants(replace(one, batch=2)) == variants(works.CPU["decode-gpt2"]) == []
+
+
+def test_smollm2_has_its_published_number_of_parameters():
+    work = works.CPU["decode-smollm2"]
+    assert 134_515_008 == work.inside + work.vocab * work.width + (2 * work.layers + 1) * work.width  # norms

@@ -453,3 +453,13 @@ print("torch._dynamo" in sys.modules, torch.backends.quantized.engine == engine)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False True\n", "")
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-20, 1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("R, D", [(1, 576), (5, 7)])
+def test_the_root_mean_square_norm_is_its_formula(R, D, scale):
+    x_RD, gain_D = torch.randn(R, D) * scale, torch.randn(D)
+    mean_R1 = x_RD.double().square().mean(-1, keepdim=True)
+    right = x_RD.double() / (mean_R1 + 1e-6).sqrt() * gain_D.double()
+    found = packed.root_mean_square_norm(gain_D, 1e-6)(x_RD)
+    torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-12)

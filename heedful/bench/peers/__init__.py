@@ -106,6 +106,7 @@ PEERS = {
     "x-transformers": "xtransformers",
     "torch.nn": "torch_nn",
     "ctranslate2": "ctranslate",
+    "llama.cpp": "llamacpp",
     "nanogpt": "nanogpt",
     "gpt-fast": "gptfast",
 }

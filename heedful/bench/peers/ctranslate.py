@@ -1,4 +1,4 @@
-"""CTranslate2: heedful's weights through Hugging Face's layout (GPT-2, Marian) and its own converter.
+"""CTranslate2: heedful's weights through Hugging Face's layout and its own converter.
 
 It reads and writes words, so every token gets one: its number. On a CPU in float32 and in int8.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import units
-from ..work import END, DecodeGPT2, Translate, Work, start_token
+from ..work import END, Decode, Translate, Work, start_token
 from . import Place, Variant
 
 PACKAGE = DISTRIBUTION = "ctranslate2"
@@ -21,17 +21,17 @@ LAST, UNKNOWN, PADDING = "<end>", "<unknown>", "<pad>"
 
 
 def variants(work: Work) -> list[Variant]:
-    if not isinstance(work, DecodeGPT2 | Translate):
+    if not isinstance(work, Decode | Translate):
         return []
     return [Variant("", same_weights=True), Variant("int8", same_weights=True, numbers="int8")]
 
 
 def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     ctranslate2 = import_module("ctranslate2")
-    assert isinstance(work, DecodeGPT2 | Translate)
+    assert isinstance(work, Decode | Translate)
     plain = "bfloat16" if place.device == "cuda" else "float32"
     numbers = {"": plain, "int8": "int8"}[variant.numbers]
-    kind = ctranslate2.Generator if isinstance(work, DecodeGPT2) else ctranslate2.Translator
+    kind = ctranslate2.Generator if isinstance(work, Decode) else ctranslate2.Translator
     with tempfile.TemporaryDirectory() as folder:
         convert(work, place, Path(folder) / "model", numbers)
         model = kind(
@@ -41,10 +41,10 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
             inter_threads=1,
             intra_threads=place.threads,
         )
-    return continuing(model, work, place) if isinstance(work, DecodeGPT2) else translating(model, work, place)
+    return continuing(model, work, place) if isinstance(work, Decode) else translating(model, work, place)
 
 
-def convert(work: DecodeGPT2 | Translate, place: Place, folder: Path, numbers: str) -> None:
+def convert(work: Decode | Translate, place: Place, folder: Path, numbers: str) -> None:
     """By CTranslate2's converter, which is handed the words it would ask a tokenizer for."""
     module = import_module("ctranslate2.converters.transformers")
 
@@ -65,7 +65,7 @@ def convert(work: DecodeGPT2 | Translate, place: Place, folder: Path, numbers: s
     Converter(place.weights).convert(str(folder), quantization=numbers)
 
 
-def words(work: DecodeGPT2 | Translate) -> list[str]:
+def words(work: Decode | Translate) -> list[str]:
     """A word for each token: Marian's first is the end, its last the padding; GPT-2 meets no end."""
     found = [str(i) for i in range(work.vocab)]
     if isinstance(work, Translate):
@@ -75,7 +75,7 @@ def words(work: DecodeGPT2 | Translate) -> list[str]:
     return found
 
 
-def continuing(model: Any, work: DecodeGPT2, place: Place) -> Callable[[], Any]:
+def continuing(model: Any, work: Decode, place: Place) -> Callable[[], Any]:
     prompts = [list(map(str, row)) for row in units.prompts(work, place).tolist()]
 
     def generate() -> Any:
