@@ -18,11 +18,11 @@ from heedful.lab.contents import claim_texts
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
+import repository
 from reference import slides
 
 MAP, SLIPS = (ROOT / "docs" / "learn" / f"{name}.md" for name in ("slide-map", "slips"))
-MAPPED = ["file", "symbol", "test"]  # the last columns of the table of slips
-NOT_YET = "not built yet"
+MAPPED = ["code", "test"]  # the last columns of the table of slips
 SYMBOLS, CONCEPTS = slides.contents()
 COMMANDS = {one.command for one in CONCEPTS if one.command}
 LONG = {"demo", "train", "compare"}  # commands that train
@@ -38,7 +38,7 @@ def rows() -> list[list[str]]:
     """The cells of every line of the table of slips that is no heading."""
     lines = [line for line in SLIPS.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in lines]
-    return [row for row in cells if row[-3:] != MAPPED and set("".join(row)) != {"-"}]
+    return [row for row in cells if row[-2:] != MAPPED and set("".join(row)) != {"-"}]
 
 
 def quoted(cell: str) -> list[str]:
@@ -48,13 +48,10 @@ def quoted(cell: str) -> list[str]:
     return [name[1:-1] for name in names]
 
 
-def built() -> list[tuple[list[str], list[str], list[str]]]:
-    """(files, symbols, tests) of every slip and every concept."""
-    found = [tuple(map(quoted, row[-3:])) for row in rows() if row[-3] != NOT_YET]
-    for one in CONCEPTS:
-        pairs = [source.split("::") for source in one.code]
-        found += [([file], [symbol], list(one.tests)) for file, symbol in pairs]
-    return found
+def built() -> list[tuple[list[str], list[str]]]:
+    """(sources, tests) of every slip and every concept."""
+    found = [(quoted(row[-2]), quoted(row[-1])) for row in rows()]
+    return [*found, *((list(one.code), list(one.tests)) for one in CONCEPTS if one.code)]
 
 
 def functions(file: str) -> set[str]:
@@ -66,28 +63,23 @@ def functions(file: str) -> set[str]:
 
 
 def test_every_file_and_symbol_on_the_pages_exists():
-    for files, symbols, tests in built():
-        assert files and symbols and tests, files
-        modules = [
-            import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-            for file in files
-        ]
-        homes = {symbol: home_of(symbol, modules) for symbol in symbols}
-        assert set(homes.values()) == {module.__name__ for module in modules}, f"{homes} are not in {files}"
+    for sources, tests in built():
+        assert sources and tests, sources
+        for file, symbol in (source.split("::") for source in sources):
+            module = import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+            assert is_home(module, symbol), f"{symbol} is not in {file}"
 
 
-def home_of(symbol: str, modules: list[ModuleType]) -> str | None:
-    """The one of several modules that defines a symbol."""
-    for module in modules:
-        with suppress(AttributeError):
-            if getattr(attrgetter(symbol)(module), "__module__", module.__name__) == module.__name__:
-                return module.__name__
-    return None
+def is_home(module: ModuleType, symbol: str) -> bool:
+    """Whether a module defines a symbol, and does not only import it."""
+    with suppress(AttributeError):
+        return getattr(attrgetter(symbol)(module), "__module__", module.__name__) == module.__name__
+    return False
 
 
 def test_every_test_on_the_pages_exists():
     missing = []
-    for _, _, tests in built():
+    for _, tests in built():
         for test in tests:
             file, function = test.split("::")
             if not (ROOT / file).is_file() or function not in functions(file):
@@ -95,9 +87,8 @@ def test_every_test_on_the_pages_exists():
     assert missing == []
 
 
-def test_every_slip_has_six_cells_and_claims_nothing_that_is_not_built():
-    assert [row for row in rows() if len(row) != 6 or not all(row[:4])] == []
-    assert [row for row in rows() if (row[3] == NOT_YET) != (row[4:] == ["", ""])] == []
+def test_every_slip_has_five_cells():
+    assert [row for row in rows() if len(row) != 5 or not all(row)] == []
 
 
 # The slide map.
@@ -162,8 +153,31 @@ def test_a_symbol_that_the_source_does_not_say_is_found(change):
         slides.check([replace(one, **change)])
 
 
+@pytest.mark.parametrize("one", SYMBOLS, ids=lambda one: one.names[0])
+def test_a_symbol_leads_to_the_line_that_says_it(one):
+    file, _, name = one.code.partition("::")
+    line = repository.line_of(file, name, one.names[0])
+    assert re.search(rf"\b{one.names[0]}\b", (ROOT / file).read_text(encoding="utf-8").splitlines()[line - 1])
+
+
+@pytest.mark.parametrize(
+    "word, line",
+    [
+        ("weights_BHTS", "weights_BHTS = attention_weights(q_BHTK, k_BGSK, mask, bias, scale, dropout)"),
+        ("dropout", "dropout: float = 0.0,"),
+        ("repeat_heads", "return weights_BHTS @ repeat_heads(v_BGSL, q_BHTK.shape[1])"),
+        ("nowhere", "def attend_plain("),
+    ],
+    ids=["assigned", "taken", "read", "absent"],
+)
+def test_a_word_leads_to_where_a_function_assigns_takes_or_reads_it(word, line):
+    file = "heedful/parts/attention.py"
+    found = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    assert found[repository.line_of(file, "attend_plain", word) - 1].strip() == line
+
+
 def test_every_worked_example_is_on_the_map():
-    mentioned = {test for _, _, tests in built() for test in tests}
+    mentioned = {test for _, tests in built() for test in tests}
     examples = {
         f"{file}::{name}"
         for file in ("tests/test_lectures.py", "tests/test_lectures_training.py")

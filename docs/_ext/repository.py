@@ -2,7 +2,8 @@
 
 A link to CONTRIBUTING.md leads to the page that includes it. A file in backticks leads to its listing:
 `heedful/parts/masks.py`, or with a name to its line there, `heedful/parts/masks.py::Causal`. So does a link
-with such a target: [causal](heedful/parts/masks.py::Causal).
+with such a target: [causal](heedful/parts/masks.py::Causal). A word after it leads to the line that
+assigns it: heedful/parts/masks.py::Causal#strict.
 """
 
 import ast
@@ -28,7 +29,7 @@ PAGES = {  # a file outside docs/, and the page that includes it
     "CONTRIBUTING.md": "contribute",
     "benchmarks/RESULTS.md": "results",
 }
-SOURCE = re.compile(r"((?:heedful|tests|benchmarks|tools)/[\w/.-]+\.py)(?:::([\w.]+))?")
+SOURCE = re.compile(r"((?:heedful|tests|benchmarks|tools)/[\w/.-]+\.py)(?:::([\w.]+)(?:#(\w+))?)?")
 LISTINGS = "source"  # the folder of listings on the site
 LISTED = re.compile(rf"(?:\.\./)*{LISTINGS}/(.+\.py)\.html(?:#.*)?")
 
@@ -73,7 +74,7 @@ class LinksToSources(SphinxTransform):
         found = SOURCE.fullmatch(text)
         if not found or not (ROOT / found[1]).is_file():
             return None
-        line = f"#line-{line_of(found[1], found[2])}" if found[2] else ""
+        line = f"#line-{line_of(*found.groups())}" if found[2] else ""
         return f"{'../' * self.env.docname.count('/')}{LISTINGS}/{found[1]}.html{line}"
 
 
@@ -102,11 +103,29 @@ def lines(file: str) -> dict[str, int]:
     return found
 
 
-def line_of(file: str, name: str) -> int:
-    """The line of a name; a name that is not there stops the build."""
+def line_of(file: str, name: str, word: str | None = None) -> int:
+    """The line of a name, or of a word in its source; a name that is not there stops the build."""
     if name not in lines(file):
         raise ValueError(f"{file} has no {name}")
-    return lines(file)[name]
+    return line_of_word(file, name, word) if word else lines(file)[name]
+
+
+def line_of_word(file: str, name: str, word: str) -> int:
+    """Where a function or class assigns a name or an attribute, else takes it, else reads it, else begins."""
+    nodes_in = list(ast.walk(definition(file, name)))
+    uses = [one for one in nodes_in if word in (getattr(one, "id", None), getattr(one, "attr", None))]
+    assigned = [one.lineno for one in uses if isinstance(one.ctx, ast.Store)]
+    taken = [one.lineno for one in nodes_in if isinstance(one, ast.arg) and one.arg == word]
+    return min(assigned or taken or [one.lineno for one in uses], default=lines(file)[name])
+
+
+def definition(file: str, name: str) -> ast.stmt:
+    """A function or class ("Class.method" too)."""
+    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        node = next(one for one in body if getattr(one, "name", "") == part)
+        body = getattr(node, "body", [])
+    return node
 
 
 def listings(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -45,7 +45,7 @@ class Paper:
 
     @property
     def anchor(self) -> str:
-        return re.sub(r"\W+", "-", " ".join(self.key).lower())
+        return re.sub(r"\W+", "-", " ".join(self.key).lower(), flags=re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from repository import SOURCE, lines
+from repository import SOURCE, definition, lines
 
 from heedful.cli.shared import arguments
 from heedful.cli.shared.commands import COMMANDS
@@ -52,7 +52,12 @@ class Symbol:
         """The symbol, its meaning with a lesson, its names in code, and where they stand."""
         lesson = re.sub(r"^learn/(\d).*", r"lesson&nbsp;\1", self.read)
         names = ", ".join(f"`{name}`" for name in self.names)
-        return [self.slide, f"{self.means} ([{lesson}](../{self.read}))", names, to_source(self.code)]
+        return [
+            self.slide,
+            f"{self.means} ([{lesson}](../{self.read}))",
+            names,
+            to_source(self.code, self.names[0]),
+        ]
 
 
 @dataclass(frozen=True)
@@ -162,18 +167,15 @@ def claim_headings() -> dict[str, str]:
 
 def text_of(file: str, name: str) -> str:
     """The source of a function or class, decorators excluded."""
-    body: list[ast.stmt] = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
-    for part in name.split("."):
-        node = next(one for one in body if getattr(one, "name", "") == part)
-        body = getattr(node, "body", [])
-    return ast.unparse(node)
+    return ast.unparse(definition(file, name))
 
 
 # What the page shows.
 
 
-def to_source(source: str) -> str:
-    return f"[`{source.partition('::')[2]}`]({source})"
+def to_source(source: str, word: str = "") -> str:
+    """A link to a function or class, or to the line in it that assigns a word."""
+    return f"[`{source.partition('::')[2]}`]({source}{'#' if word else ''}{word})"
 
 
 def to_page(address: str) -> str:
