@@ -42,7 +42,7 @@ class JobRequest:
     ] = None
     shell: Annotated[Literal["encoder", "decoder"] | None, "patch: whose vectors"] = None
     other: Annotated[RunId | None, "compare: the second run"] = None
-    which: Annotated[Literal["cross", "self", "encoder"] | None, "compare: which attention"] = None
+    which: Annotated[Literal["self", "cross", "encoder"] | None, "compare: which attention"] = None
     edits: Annotated[Edits | None, "compare: edits of the first model"] = None
     batch: Annotated[int | None, Range(1, 10**6), "verify: texts of the step"] = None
     length: Annotated[int | None, Range(1, 10**6), "verify: tokens of a text"] = None

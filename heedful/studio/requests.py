@@ -21,7 +21,7 @@ Edits = Annotated[list[Annotated[str, Most("stop_characters")]], Most("texts"), 
 Layer = Annotated[int, Range(1, 10_000), "counted from 1"]
 Sizes = Annotated[dict[str, int | str], Most("texts"), "whole numbers or names, by setting"]
 RATE = Range(1, 1e20)
-Kind = Annotated[Literal["cross", "self", "encoder"], "which attention"]
+Kind = Annotated[Literal["self", "cross", "encoder"], "which attention"]
 TensorName = Literal[
     "weights", "scores", "q", "k", "v", "allowed", "stream",
     "x", "normed", "source", "heads", "out", "added", "sum", "after",
@@ -69,7 +69,7 @@ class TensorQuery:
     """Numbers of one head, or of one layer."""
 
     name: TensorName
-    which: Annotated[Literal["cross", "self", "encoder"], "which attention; stream has none"] = "self"
+    which: Annotated[Literal["self", "cross", "encoder"], "which attention; stream has none"] = "self"
     shell: Annotated[Literal["encoder", "decoder"], "of stream"] = "decoder"
     layer: Annotated[int, Range(0, 10_000), "counted from 1; of stream, 0 is the embedding"]
     head: Annotated[int, Range(0, 10_000), "counted from 1; 0: all of them"] = 0
@@ -101,7 +101,7 @@ class AlignmentQuery:
 
     by: Annotated[Literal["weight", "norm", "zeroing", "gradient"], "the measure"] = "weight"
     row: Annotated[Literal["prediction", "input"], "where a word of the target is read"] = "prediction"
-    which: Annotated[Literal["cross", "self", "encoder"] | None, "the first that there is, if left out"] = (
+    which: Annotated[Literal["self", "cross", "encoder"] | None, "the first that there is, if left out"] = (
         None
     )
     layer: Annotated[int, Range(0, 10_000), "counted from 1; 0: that of the best head"] = 0
