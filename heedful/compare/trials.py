@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,9 +23,10 @@ import torch
 from .. import __version__
 from ..errors import BadInput, NotFinite
 from ..files import one_line, present, read_json, write_json
+from ..inside.training_curves import curves_of
 from ..runs import setup, trainer
 from ..runs.folder import RECIPE, Metrics, make_folders
-from ..runs.resume import flat
+from ..runs.resume import flat, rank
 from ..tasks import find_task
 from ..tasks.evaluation import LOWER_IS_BETTER
 from ..tasks.recipe import to_json
@@ -69,8 +70,8 @@ class TrialRecord:
 
     variant: str
     seed: int
-    scores: dict[str, float] = field(default_factory=dict)  # of the best evaluation on held-out data
-    step: int = 0  # at which it was the best
+    scores: dict[str, float] = field(default_factory=dict)  # the best of each metric, of all evaluations
+    step: int = 0  # of the evaluation whose weights were kept
     seconds: float | None = None  # that all its steps took, without evaluations; None if nobody was there
     failed: str = ""  # why it has no scores
     rate: float | None = None  # the learning rate
@@ -283,10 +284,7 @@ def best_rate(entry: Entry, tried: dict[tuple[str, float], TrialRecord], metric:
     if not entry.tries:
         return None
     found = [tried[key] for rate in entry.tries if (key := (entry.variant.name, rate)) in tried]
-    sign = -1 if metric in LOWER_IS_BETTER else 1
-    ranks = {
-        r.rate: (sign * r.scores[metric], -r.scores.get("loss", 0.0)) for r in found if metric in r.scores
-    }
+    ranks = {r.rate: rank(r.scores, metric) for r in found if metric in r.scores}
     return max(ranks, key=lambda rate: ranks[rate]) if ranks else entry.tries[0]
 
 
@@ -347,7 +345,17 @@ def train_trial(
     if not outcome.finished:
         return None
     best = outcome.best
-    return TrialRecord(name, one.seed, best.scores, best.step, heard.seconds_of(steps), rate=used)
+    scores = best_scores(folder, best.scores)
+    return TrialRecord(name, one.seed, scores, best.step, heard.seconds_of(steps), rate=used)
+
+
+def best_scores(folder: Path, names: Iterable[str]) -> dict[str, float]:
+    """The best that a run reached by each metric, so that `--metric` does not depend on another metric."""
+    figures = curves_of(folder).figures
+    return {
+        name: (min if name in LOWER_IS_BETTER else max)(score for _, score in figures[f"valid_{name}"])
+        for name in names
+    }
 
 
 class TrialProgress:

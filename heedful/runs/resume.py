@@ -62,8 +62,11 @@ class Best:
 
 
 def rank(scores: dict[str, float], metric: str) -> tuple[float, float]:
-    """What grows as scores get better."""
-    return (-scores[metric] if metric in LOWER_IS_BETTER else scores[metric], -scores["loss"])
+    """What grows as scores get better. A BLEU below 1 comes from its smoothing: there the loss decides."""
+    score = scores[metric]
+    if metric == "bleu" and score < 1:
+        score = 0.0
+    return (-score if metric in LOWER_IS_BETTER else score, -scores["loss"])
 
 
 @dataclass

@@ -20,7 +20,7 @@ from ..fast.async_loop import train_async
 from ..models.base.shells import lasting
 from ..parts.watch import eagerly
 from ..tasks import expert_load, find_task
-from ..tasks.evaluation import format_score
+from ..tasks.evaluation import SHOWN, format_score
 from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import SAMPLES, Job
@@ -350,8 +350,8 @@ def evaluate(
         return Best(step, scores)
     if best.since + 1 == RISING:
         reporter.say(
-            f"warning: the held-out loss has not been better for {RISING} evaluations: the model may be "
-            "learning the training examples by heart; more dropout, a smaller model or "
+            f"warning: the held-out {SHOWN[metric][0]} has not been better for {RISING} evaluations: "
+            "the model may be learning the training examples by heart; more dropout, a smaller model or "
             f"evaluate.patience={RISING} may help"
         )
     return replace(best, since=best.since + 1)
@@ -404,9 +404,10 @@ def report_speed(
     if len(pace) == SETTLED:
         seconds = statistics.median(pace)
         left = seconds * (recipe.train.steps - progress.step)
+        of_all = "" if device.type == "cuda" else ", Python and torch included"
         reporter.say(
             f"speed: {1000 * seconds:.0f} ms a step, {progress.a_second(seconds)} a second; "
-            f"about {format_seconds(left)} left; memory so far {format_bytes(peak_memory(device))}"
+            f"about {format_seconds(left)} left; memory so far {format_bytes(peak_memory(device))}{of_all}"
         )
 
 

@@ -423,6 +423,14 @@ def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
 # The report
 
 
+def test_a_trial_is_judged_by_the_best_of_the_metric_that_is_asked_for(tmp_path):
+    evaluations = [(5, 8.0, 40.0), (10, 2.0, 10.0), (15, 3.0, 20.0)]
+    lines = [{"step": step, "valid_loss": loss, "valid_bleu": bleu} for step, loss, bleu in evaluations]
+    log = "".join(json.dumps(line) + "\n" for line in [{"step": 1, "loss": 0.5}, *lines])
+    (tmp_path / "metrics.jsonl").write_text(log)
+    assert trials.best_scores(tmp_path, ("loss", "bleu")) == {"loss": 2.0, "bleu": 40.0}
+
+
 def test_the_table_calls_noise_noise_and_names_what_is_worse():
     figures = {"good": [9.0, 9.1, 9.0, 9.2], "alike": [9.1, 9.0, 9.1, 9.1], "bad": [2.0, 2.1, 2.2, 2.0]}
     records = [

@@ -31,6 +31,13 @@ def test_among_equal_metrics_the_lower_loss_wins_and_the_first_of_equals_stays()
     assert not best.beaten_by({"accuracy": 0.5, "loss": 1.5}, "accuracy")
 
 
+def test_a_bleu_below_one_is_noise_and_the_loss_decides():
+    best = Best(3, {"bleu": 0.9, "loss": 1.5})
+    assert best.beaten_by({"bleu": 0.1, "loss": 1.4}, "bleu")
+    assert not best.beaten_by({"bleu": 0.99, "loss": 1.6}, "bleu")
+    assert best.beaten_by({"bleu": 1.0, "loss": 1.6}, "bleu")
+
+
 def test_of_a_loss_the_lower_one_is_better_whatever_the_metric_says():
     best = Best(3, {"bleu": 20.0, "loss": 1.0})
     assert best.beaten_by({"bleu": 10.0, "loss": 0.9}, "loss")
