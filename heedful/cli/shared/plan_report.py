@@ -91,7 +91,9 @@ def lines(report: PlanReport) -> Iterator[str]:
     yield from heading(report.subject.name, report.cluster)
     parts = [f"{part.name} {units(part.parameters, 'kMBT')}" for part in costs.whole.parts if part.parameters]
     yield figure("parameters", f"{costs.parameters:,}: {', '.join(parts)}")
-    has = f"of {room(report.cluster) / GIB:.1f} GiB, which leaves {percent(SPARE)} of the GPU's memory free"
+    has = (
+        f"of {room(report.cluster) / GIB:.1f} GiB that may be filled: {percent(SPARE)} of the GPU stays free"
+    )
     if best.fits:
         yield from best_lines(report)
         yield figure("memory", f"{best.memory.total / GIB:.1f} GiB per GPU, {has}")
