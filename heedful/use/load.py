@@ -28,10 +28,10 @@ def load(
     base: str | os.PathLike[str] | None = None,
     quantize: Literal["int8"] | None = None,
 ) -> Model:
-    """Load a model from a folder: a run of heedful's own, or a Hugging Face folder.
+    """Load a model: a run of heedful's own, a Hugging Face folder, a GGUF file or a CTranslate2 folder.
 
     Args:
-        folder: The folder. It is read as it lies there; nothing is downloaded.
+        folder: The folder or the file. It is read as it lies there; nothing is downloaded.
         device: "cpu", "cuda", or "auto" for the GPU if there is one.
         dtype: Type of the weights. None means torch.float32.
         weights: What `translate`, `generate` and `stream` read on a CPU. Fewer bits are read sooner, and

@@ -126,7 +126,8 @@ def not_there(key: str, task: Task, architecture: str, known: Mapping[str, Setti
     if part == "model" and not architecture:
         return f"{key} cannot be set with --from: sizes come with the model to start from"
     whose = f"{task.name} with {architecture}" if part == "model" else task.name
-    others = [name for name in task.architectures if part == "model" and key in known_settings(task, name)]
+    has = [name for name in task.all_architectures() if part == "model" and key in known_settings(task, name)]
+    others = [name for name in has if name in task.architectures] or has
     if 1 <= len(others) <= FEW:
         return f'{whose} has no setting "{key}"; it is for --architecture {" or ".join(others)}'
     return f"{whose} has no setting {unknown(key, list(known))}"
