@@ -171,3 +171,5 @@ def test_a_lesson_hides_its_answers_shows_pictures_and_gives_its_notebook(lesson
     assert outside.count('heedful-picture"') >= 1
     assert f"{lesson.stem}.ipynb" in pages[f"learn/{lesson.stem}.html"].links
     assert "Try to break it" in page
+    for run in re.findall(r'"(runs/\w+)"', lesson.read_text(encoding="utf-8")):
+        assert re.search(rf"Its cells load [^.]*{run}", page)

@@ -67,7 +67,23 @@ class LinkToNotebook(SphinxTransform):
         link = nodes.reference("", "Download this lesson as a Jupyter notebook", refuri=name, internal=True)
         title = next(iter(self.document.findall(nodes.title)))
         first = next(node for node in title.parent.children if isinstance(node, nodes.paragraph))
-        title.parent.insert(title.parent.index(first) + 1, nodes.paragraph("", "", link, nodes.Text(".")))
+        told = nodes.Text(f".{said_of_runs(runs_of(self.document))}")
+        title.parent.insert(title.parent.index(first) + 1, nodes.paragraph("", "", link, told))
+
+
+def runs_of(document: nodes.document) -> list[str]:
+    """The runs that the cells of a page load."""
+    cells = [node.astext() for node in document.findall(nodes.literal_block)]
+    return list(dict.fromkeys(RUNS.findall("\n".join(cells))))
+
+
+def said_of_runs(runs: list[str]) -> str:
+    """Where the runs that a lesson loads come from."""
+    names = " and ".join(f"runs/{run}" for run in runs)
+    if "demo" in runs:
+        told = "which the command heedful demo trains in a few minutes"
+        return f" Its cells load {names}, {told}. The page shows a smaller model, so your numbers differ."
+    return f" Its cells load {names}; the notebook trains them first." if runs else ""
 
 
 def notebook(page: Path) -> NotebookNode:
@@ -98,8 +114,8 @@ def preparation(runs: list[str]) -> list[NotebookNode]:
     if not runs:
         return [v4.new_markdown_cell(told)]
     names = " and ".join(f"`runs/{run}`" for run in runs)
-    told += f" The next cell trains {names}, once. It takes a few minutes on a laptop, and figures may differ"
-    told += " a little from those of the page."
+    told += f" The next cell trains {names}, once. It takes a few minutes on a laptop, and figures differ"
+    told += " from those of the page, whose runs are smaller."
     lines = ["from pathlib import Path", *([f"\n{ENGLISH}"] if {*runs} - {"demo"} else [])]
     for run in runs:
         lines += [f'if not Path("runs/{run}").exists():', f"    !{COMMANDS[run]}"]

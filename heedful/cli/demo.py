@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True)
-class DemoOptions:
-    """The options of `heedful demo`."""
-
-    seed: int = 0
-    """Seed of the weights and of the order of the examples."""
-
-    steps: Annotated[int | None, arg("INT", "the phrasebook's")] = None
-    """Number of training steps; fewer steps give a worse translator sooner."""
-
-    run: Annotated[str | None, arg("DIR", "runs/demo")] = None
-    """Folder of the run; it must not exist yet."""
-
-
 # As much as two cores learn of the phrasebook in a few minutes. Narrow and deep beats wide and shallow there,
 # and small steps in great number beat large ones. Sinusoids alone, because other tools have such a model.
 DEMO: dict[str, Any] = {
@@ -49,6 +35,20 @@ DEMO: dict[str, Any] = {
     "train.ema_decay": 0.997,
     "evaluate.every": 1500,
 }
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of `heedful demo`."""
+
+    seed: int = 0
+    """Seed of the weights and of the order of the examples."""
+
+    steps: Annotated[int | None, arg("INT", str(DEMO["train.steps"]))] = None
+    """Number of training steps; fewer steps give a worse translator sooner."""
+
+    run: Annotated[str | None, arg("DIR", "runs/demo")] = None
+    """Folder of the run; it must not exist yet."""
 
 
 def demo(given: DemoOptions) -> int:
@@ -113,6 +113,7 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         "",
         f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}",
         "",
+        f"Attention of that head while the model reads the reference, {pair.target}",
         heat_map(weights[: len(down)], down, across),
         "",
         f"{path}/alignment.svg has this picture. Next:",

@@ -162,7 +162,13 @@ class Mask(ABC):
             head: The head.
 
         Returns:
-            Lines of "#" (may attend) and ".".
+            A line for each query, with ■ for a key that it may attend to and · for any other.
+
+        Example:
+            >>> print(causal().picture(3))
+             ■ · ·
+             ■ ■ ·
+             ■ ■ ■
         """
         rows = self.table(size, row, head)
         return "\n".join("".join(" ■" if yes else " ·" for yes in line) for line in rows)

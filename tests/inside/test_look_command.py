@@ -157,6 +157,7 @@ def test_a_model_without_a_tokenizer_is_given_numbers(command, tmp_path):
             ["ba", "--query", "x"],
             "there is no query x: give a number from 1 to 2, or a word; there are b, a",
         ),
+        ("translate", ["ba", "--target", "ab", "--query", "x"], "; --target shows another translation"),
         ("lm", ["ba " * 7], "a sequence of 21 tokens does not fit the learned position table of 16"),
         ("translate", ["ba " * 300], "the text has 300 tokens, and at most 256 are shown"),
         ("lm", ["ba", "--output", "x.gif"], "--output x.gif: a picture is an .svg or a .png file"),

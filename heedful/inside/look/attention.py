@@ -307,7 +307,7 @@ class Look(Pictured):
             raise BadInput("--query shows one head: give --head a number, or best")
         attention = self.loaded.model.get_submodule(head.path)
         assert isinstance(attention, Watchable)
-        place = find(self.down, query)
+        place = find(self.down, query, "; --target shows another translation" if self.is_pair else "")
         allowed_S = torch.tensor(self.allowed(head.layer)[place])
         which: dict[str, Any] = {
             "layer": head.layer,

@@ -247,7 +247,7 @@ def plain(x: Tensor) -> Tensor:
     return x.detach().float().cpu()
 
 
-def find(down: list[str], query: str | int) -> int:
+def find(down: list[str], query: str | int, remedy: str = "") -> int:
     """The place, from 0, of a query given as a word (the first of them) or by its number from 1."""
     words = [word.lower() for word in down]
     wanted = str(query).strip().lower()
@@ -261,7 +261,7 @@ def find(down: list[str], query: str | int) -> int:
         if close
         else f"; there are {', '.join(dict.fromkeys(down))}"
     )
-    raise BadInput(f"there is no query {query}: give a number from 1 to {len(down)}, or a word{near}")
+    raise BadInput(f"there is no query {query}: give a number from 1 to {len(down)}, or a word{near}{remedy}")
 
 
 # Text
