@@ -68,7 +68,8 @@ def orthogonalize_together(updates: Sequence[Tensor]) -> list[Tensor]:
         mine += [torch.zeros_like(whole[0])] * (each - len(mine))
         own_NAB = orthogonalize(torch.stack(mine))
         all_NAB = own_NAB.new_empty(each * processes, *own_NAB.shape[1:])
-        dist.all_gather_into_tensor(all_NAB, own_NAB)
+        gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # torch 2.13 renamed it
+        gather(all_NAB, own_NAB)
         for update, made_AB in zip(some, all_NAB, strict=False):
             if isinstance(update, DTensor):
                 made_AB = distribute_tensor(
