@@ -12,14 +12,15 @@ query at -1 gets is for nobody to read. A query that may attend to nobody gets o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import torch
 from torch import Tensor
 
-from .mask_picture import mask_html
+from .mask_picture import mask_svg
+from .notebooks import framed
 
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -153,31 +154,54 @@ class Mask(ABC):
         allowed = allowed.expand(max(row + 1, len(allowed)), max(head + 1, allowed.shape[1]), size, size)
         return allowed[row, head].tolist()
 
-    def picture(self, size: int = 8, row: int = 0, head: int = 0) -> str:
+    def picture(self, size: int = 8, row: int = 0, head: int = 0, words: Sequence[str] = ()) -> str:
         """The same table for a terminal.
 
         Args:
             size: Number of positions.
             row: The batch row.
             head: The head.
+            words: The tokens at the positions, which then begin the lines; they replace `size`.
 
         Returns:
             A line for each query, with ■ for a key that it may attend to and · for any other.
 
         Example:
-            >>> print(causal().picture(3))
-             ■ · ·
-             ■ ■ ·
-             ■ ■ ■
+            >>> print(causal().picture(words=["The", "cat", "sleeps"]))
+               The ■ · ·
+               cat ■ ■ ·
+            sleeps ■ ■ ■
         """
-        rows = self.table(size, row, head)
-        return "\n".join("".join(" ■" if yes else " ·" for yes in line) for line in rows)
+        rows = self.table(len(words) or size, row, head)
+        wide = max(map(len, words), default=0)
+        names = [f"{word:>{wide}}" for word in words] or [""] * len(rows)
+        marks = ["".join(" ■" if yes else " ·" for yes in line) for line in rows]
+        return "\n".join(name + line for name, line in zip(names, marks, strict=False))
 
-    def html(self, size: int = 12, row: int = 0, head: int = 0) -> str:
-        """The same table for a notebook, with the positions of queries and keys."""
+    def svg(self, size: int = 12, row: int = 0, head: int = 0, words: Sequence[str] = ()) -> str:
+        """The same table as the text of an SVG file, with the positions of queries and keys, or their words.
+
+        Args:
+            size: Number of positions.
+            row: The batch row.
+            head: The head.
+            words: The tokens at the positions; they replace `size`.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> causal().svg(words=["The", "cat", "sleeps"])[:4]
+            '<svg'
+        """
         which = [f"row {row} of {self.batch}"] if self.batch else []
         which += [f"head {head}; heads differ"] if self.by_head else []
-        return mask_html(self.table(size, row, head), " ".join(repr(self).split()), ", ".join(which))
+        allowed, title = self.table(len(words) or size, row, head), " ".join(repr(self).split())
+        return mask_svg(allowed, title, ", ".join(which), words)
+
+    def html(self, size: int = 12, row: int = 0, head: int = 0) -> str:
+        """The same picture for a notebook."""
+        return framed(self.svg(size, row, head))
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.picture()}"

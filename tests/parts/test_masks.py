@@ -1,6 +1,7 @@
 """Masks against the plain loops of their definitions, in every form a kernel can ask for."""
 
 import itertools
+import xml.etree.ElementTree as ET
 
 import pytest
 import torch
@@ -154,6 +155,16 @@ def test_prints_as_a_picture():
     ]
     assert repr(causal() & window(3) | full()) == "((Causal(strict=False) & Window(width=3)) | Full())"
     assert "lengths=[5, 23, 0]" in repr(padding(LENGTHS))
+
+
+def test_a_picture_has_the_words_of_a_sentence():
+    words = ["I", "love", "<you>"]
+    assert causal().picture(words=words).splitlines() == ["    I ■ · ·", " love ■ ■ ·", "<you> ■ ■ ■"]
+    drawn = ET.fromstring(causal().svg(words=words))
+    texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert [texts.count(word) for word in words] == [2, 2, 2]
+    hints = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(hints) == 9 and "query love may not attend to key <you>" in hints
 
 
 def test_padding_positions():
