@@ -49,8 +49,8 @@ def mask_svg(allowed: Sequence[Sequence[bool]], title: str, note: str = "", word
         ]
     shapes += [text(12, top + CELL * rows + 20 + 16 * i, line, 11, FAINT) for i, line in enumerate(below)]
     size = f'width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
-    look = 'font-family="DejaVu Sans, Verdana, Arial, sans-serif" style="color-scheme:light dark"'
-    return f"<svg{NAMESPACE} {size} {look}>{''.join(shapes)}</svg>"
+    look = 'role="img" font-family="DejaVu Sans, Verdana, Arial, sans-serif" style="color-scheme:light dark"'
+    return f"<svg{NAMESPACE} {size} {look}><title>{escape(title)}</title>{''.join(shapes)}</svg>"
 
 
 def cell(x: float, y: float, query: str, key: str, yes: bool) -> str:

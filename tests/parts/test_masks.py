@@ -164,7 +164,8 @@ def test_a_picture_has_the_words_of_a_sentence():
     texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert [texts.count(word) for word in words] == [2, 2, 2]
     hints = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(hints) == 9 and "query love may not attend to key <you>" in hints
+    assert hints[0] == "Causal(strict=False)" and len(hints) == 10
+    assert "query love may not attend to key <you>" in hints
 
 
 def test_padding_positions():
