@@ -50,13 +50,13 @@ def mask_svg(allowed: Sequence[Sequence[bool]], title: str, note: str = "", word
     shapes += [text(12, top + CELL * rows + 20 + 16 * i, line, 11, FAINT) for i, line in enumerate(below)]
     size = f'width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
     look = 'role="img" font-family="DejaVu Sans, Verdana, Arial, sans-serif" style="color-scheme:light dark"'
-    return f"<svg{NAMESPACE} {size} {look}><title>{escape(title)}</title>{''.join(shapes)}</svg>"
+    return f"<svg{NAMESPACE} {size} {look}><title>{clean(title)}</title>{''.join(shapes)}</svg>"
 
 
 def cell(x: float, y: float, query: str, key: str, yes: bool) -> str:
     """One query and one key."""
     colors = painted(fill=ALLOWED if yes else EMPTY, stroke=EDGE)
-    hint = escape(f"query {query} may {'' if yes else 'not '}attend to key {key}")
+    hint = clean(f"query {query} may {'' if yes else 'not '}attend to key {key}")
     place = f'x="{x + 1:g}" y="{y + 1:g}" width="{CELL - 2}" height="{CELL - 2}" rx="2"'
     return f"<rect {place} {colors}><title>{hint}</title></rect>"
 
@@ -70,8 +70,12 @@ def text(
     anchor: str = "start",
     bold: bool = False,
 ) -> str:
-    """A label; what cannot be printed is replaced."""
-    shown = escape("".join(c if c.isprintable() else "�" for c in words))
+    """A label."""
     weight = ' font-weight="bold"' if bold else ""
     place = f'x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"{weight}'
-    return f"<text {place} {painted(fill=fill)}>{shown}</text>"
+    return f"<text {place} {painted(fill=fill)}>{clean(words)}</text>"
+
+
+def clean(words: str) -> str:
+    """Text that XML can hold: what cannot be printed is replaced."""
+    return escape("".join(c if c.isprintable() else "�" for c in words))

@@ -134,7 +134,8 @@ def test_a_mask_shows_the_positions_of_queries_and_keys():
     assert words[:3] == ["Causal(strict=False)", "key position →", "query ↓"]
     assert words[3:9] == ["0", "1", "2", "0", "1", "2"]
     hints = [one.text for one in shown.iter("title")]
-    assert hints[1] == "query 0 may not attend to key 1" and hints[3] == "query 1 may attend to key 0"
+    assert hints[0] == "Causal(strict=False)"
+    assert hints[2] == "query 0 may not attend to key 1" and hints[4] == "query 1 may attend to key 0"
     batched = masks.padding(torch.tensor([3, 5])).html(row=1)
     assert "row 1 of 2" in batched
 
