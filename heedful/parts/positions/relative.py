@@ -171,7 +171,7 @@ def shifted(x_BHTS: Tensor) -> Tensor:
 class ALiBi(Position):
     """A penalty that grows with distance, at a slope of each head's own (Press, Smith and Lewis 2022).
 
-    Head h of H subtracts 2^(-8h/H) |i - j| from the score of query i and key j. It learns nothing;
+    Head h of H subtracts 2^(-8h/H) times the distance of query and key from their score. It learns nothing;
     `alibi_slopes` gives the slopes, also of other numbers of heads than powers of two.
 
     Args:
