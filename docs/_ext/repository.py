@@ -3,7 +3,7 @@
 A link to CONTRIBUTING.md leads to the page that includes it. A file in backticks leads to its listing:
 `heedful/parts/masks.py`, or with a name to its line there, `heedful/parts/masks.py::Causal`. So does a link
 with such a target: [causal](heedful/parts/masks.py::Causal). A word after it leads to the line that
-assigns it: heedful/parts/masks.py::Causal#strict.
+assigns it: heedful/parts/masks.py::Causal#strict. A cell of a table shows the name without its file.
 """
 
 import ast
@@ -60,9 +60,10 @@ class LinksToSources(SphinxTransform):
         for word in list(self.document.findall(nodes.literal)):
             address = self.address(word.astext())
             if address and not isinstance(word.parent, nodes.reference):
-                link = nodes.reference("", "", refuri=address, internal=True)
+                link = nodes.reference("", "", refuri=address, reftitle=word.astext(), internal=True)
+                short = in_cell(word) and "::" in word.astext()
                 word.replace_self(link)
-                link += word
+                link += nodes.literal("", short_name(word.astext())) if short else word
         for link in list(self.document.findall(pending_xref)):
             target = link.get("reftarget") or ""
             if address := self.address(target):
@@ -76,6 +77,17 @@ class LinksToSources(SphinxTransform):
             return None
         line = f"#line-{line_of(*found.groups())}" if found[2] else ""
         return f"{'../' * self.env.docname.count('/')}{LISTINGS}/{found[1]}.html{line}"
+
+
+def in_cell(node: nodes.Node) -> bool:
+    """Whether a node is in a cell of a table."""
+    return node is not None and (isinstance(node, nodes.entry) or in_cell(node.parent))
+
+
+def short_name(text: str) -> str:
+    """What fits a cell of a table: the name without its file, and one word for a test."""
+    name = text.partition("::")[2]
+    return "test" if name.startswith("test_") else name
 
 
 def note_sources(app: Sphinx, page: nodes.document) -> None:

@@ -162,6 +162,7 @@ def assert_same(pair: Pair, run: str, expected: str) -> None:
     assert pair.model(run) == pair.model(expected)
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_or_dies_is_named_and_the_run_goes_on_by_itself(pair, whole):
     with Hurt(pair, "hurt") as hurt:
         pair.wait_for_step("hurt", 25)
