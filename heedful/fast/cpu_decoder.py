@@ -64,8 +64,7 @@ def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:
     return Decoder(packed_inputs(decoder.inputs), PackedStack(decoder.stack, make), head, decoder.masks)
 
 
-# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them, or one of them several times
-# (`Matrices.rows`).
+# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them.
 
 
 class PackedStack(AttentionStack):
@@ -77,7 +76,6 @@ class PackedStack(AttentionStack):
         self.blocks, self.norm = stack.blocks, stack.norm
         self.packed = [packed_block(block, make) for block in stack.blocks]  # type: ignore[arg-type]
         self.last = norm_of(stack.norm)
-        self.rows = make.rows
 
     def forward(
         self,
@@ -88,12 +86,11 @@ class PackedStack(AttentionStack):
         cache: Cache | None = None,
     ) -> Tensor:
         with torch.no_grad():
-            (B, T, _), x_RD = x_BTD.shape, self.rows(x_BTD.flatten(0, 1))
+            (B, T, _), x_RD = x_BTD.shape, x_BTD.flatten(0, 1)
             for i, block in enumerate(self.packed):
                 layer_cache = None if cache is None else cache.layers[i]
                 x_RD = block(x_RD, B, views[i % len(views)], source_BSD, source_view, layer_cache)
-            y_RD = self.last(x_RD[: B * T])
-            return y_RD.view(B, T, y_RD.shape[-1])
+            return self.last(x_RD).unflatten(0, (B, T))
 
 
 def packed_block(block: Block, make: Matrices) -> Callable[..., Tensor]:
@@ -118,7 +115,7 @@ class UnpackedBlock:
         self.block = block
 
     def __call__(self, x_RD: Tensor, B: int, view: View, *args: Any) -> Tensor:
-        return self.block(x_RD[: B * view.T].unflatten(0, (B, view.T)), view, *args).flatten(0, 1)
+        return self.block(x_RD.unflatten(0, (B, view.T)), view, *args).flatten(0, 1)
 
 
 class PackedBlock:
@@ -226,17 +223,17 @@ class PackedSelfAttention:
     """Self-attention: queries, keys and values by one product, their heads side by side."""
 
     def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
-        self.attend, self.rows = PackedAttention(layer), make.rows
+        self.attend = PackedAttention(layer)
         self.H, self.G = layer.heads, layer.kv_heads
         self.qkv = joined([layer.query, layer.key, layer.value], make)
         self.out = joined([layer.out], make)
 
     def __call__(self, onto_RD: Tensor, x_RD: Tensor, B: int, view: View, cache: LayerCache | None) -> Tensor:
-        qk_BXTK, v_BGTK = split(self.qkv(x_RD)[: B * view.T], B, view.T, [self.H + self.G, self.G])
+        qk_BXTK, v_BGTK = split(self.qkv(x_RD), B, view.T, [self.H + self.G, self.G])
         q_BHTK, k_BGTK = self.attend.both(qk_BXTK, self.H, view)
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(k_BGTK, v_BGTK)
-        return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view))))
+        return self.out.onto(onto_RD, rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view)))
 
 
 class PackedCrossAttention:
@@ -246,7 +243,7 @@ class PackedCrossAttention:
     """
 
     def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
-        self.attend, self.rows = PackedAttention(layer), make.rows
+        self.attend = PackedAttention(layer)
         self.heads, self.kv_heads = [layer.heads], [layer.kv_heads, layer.kv_heads]
         self.query = joined([layer.query], make)
         self.kv = joined([layer.key, layer.value], make)
@@ -261,7 +258,7 @@ class PackedCrossAttention:
         cache: LayerCache | None,
         source_BSD: Tensor,
     ) -> Tensor:
-        (q_BHTK,) = split(self.query(x_RD)[: B * view.T], B, view.T, self.heads)
+        (q_BHTK,) = split(self.query(x_RD), B, view.T, self.heads)
         q_BHTK = self.attend.queries(q_BHTK, view)
 
         def compute() -> KeysValues:
@@ -272,7 +269,7 @@ class PackedCrossAttention:
         (k_NGSK, v_NGSK), sharing = (compute(), 1) if cache is None else cache.shared_source(compute)
         if sharing > 1 and not self.attend.knows(view):
             k_NGSK, v_NGSK = k_NGSK.repeat_interleave(sharing, 0), v_NGSK.repeat_interleave(sharing, 0)
-        return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_NGSK, v_NGSK, view))))
+        return self.out.onto(onto_RD, rows_of(self.attend(q_BHTK, k_NGSK, v_NGSK, view)))
 
 
 def split(y_RX: Tensor, B: int, T: int, heads: list[int]) -> Sequence[Tensor]:
