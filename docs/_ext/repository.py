@@ -63,7 +63,7 @@ class LinksToSources(SphinxTransform):
                 link = nodes.reference("", "", refuri=address, reftitle=word.astext(), internal=True)
                 short = in_cell(word) and "::" in word.astext()
                 word.replace_self(link)
-                link += nodes.literal("", short_name(word.astext())) if short else word
+                link += short_name(word.astext()) if short else word
         for link in list(self.document.findall(pending_xref)):
             target = link.get("reftarget") or ""
             if address := self.address(target):
@@ -84,10 +84,10 @@ def in_cell(node: nodes.Node) -> bool:
     return node is not None and (isinstance(node, nodes.entry) or in_cell(node.parent))
 
 
-def short_name(text: str) -> str:
-    """What fits a cell of a table: the name without its file, and one word for a test."""
+def short_name(text: str) -> nodes.Node:
+    """What fits a cell of a table: the name without its file, on one line, and one word for a test."""
     name = text.partition("::")[2]
-    return "test" if name.startswith("test_") else name
+    return nodes.Text("test") if name.startswith("test_") else nodes.literal("", name, classes=["name"])
 
 
 def note_sources(app: Sphinx, page: nodes.document) -> None:
