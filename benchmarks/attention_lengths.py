@@ -9,7 +9,8 @@ Expected powers of time: full and compressed 2, strided and fixed 1.5 (their str
 length), blocks, windows and running sums 1. Memory is that of a whole forward and backward pass on a GPU,
 and what is kept between the two on a CPU; "open" computes the table of scores as the formula has it, which
 is where a third of the keys is a third of the memory: a fused kernel keeps no table. "gathered" keeps the
-scores of strided and fixed attention, where "merged" computes them again in the backward pass.
+scores of strided and fixed attention, where "merged" computes them again in the backward pass: piece by
+piece, or on a GPU by the flash kernel.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     python -m benchmarks.check_gpu [--out FILE]
 
 1. SDPA (every backend, cuDNN included) and compiled FlexAttention against the formula in fp64, forwards and
-   backwards, over generated problems; rows with nothing to attend to give zeros.
+   backwards, over generated problems; strided and fixed attention of long texts by the flash kernel; rows
+   with nothing to attend to give zeros.
 2. watch: the compiled graph before and after, the cost when it is off, the weights when it is on.
 3. A compiled static-cache step: no recompilation over 64 tokens, equal to the uncached model.
 4. Training steps recorded as graphs: the open ones to the bit.
@@ -35,10 +36,11 @@ from heedful.fast.training import for_training
 from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_plain
 from heedful.parts.fused import attend_flex, attend_sdpa
-from heedful.parts.masks import causal, full, window
+from heedful.parts.long.flash import attend_flash, flash_pays
+from heedful.parts.masks import PerHead, causal, full, window
 from heedful.parts.packed_masks import document
 from heedful.parts.places import Lengths
-from heedful.parts.sparse_masks import fixed, strided
+from heedful.parts.sparse_masks import fixed, fixed_steps, strided, strided_steps
 from heedful.parts.view import View
 from heedful.parts.watch import watch
 from heedful.tasks import lm
@@ -136,6 +138,34 @@ def check_flex(cases: int) -> dict[str, Any]:
         if share > 1:
             bad.append(f"{share:.2f} x the tolerance, {problem.about}")
     return {"ran": ran, "worst": worst, "bad": bad}
+
+
+def check_sparse() -> dict[str, Any]:
+    """Strided and fixed attention of long texts by the flash kernel, against the formula in fp64."""
+    near, far = strided_steps(50)
+    masks = {
+        "strided": strided(50),
+        "two strides": causal() & window(100) | far,
+        "strided, by head": PerHead((near, far)),
+        "fixed": fixed(48, 8),
+        "fixed, a block of another length": fixed(50, 8),
+        "fixed, a tail for each head": fixed(50, 8, 4),
+        "fixed, second step": fixed_steps(50, 8)[1],
+    }
+    worst, refused = dict.fromkeys(masks, 0.0), []
+    for name, mask in masks.items():
+        for n, dtype in ((2400, torch.bfloat16), (2501, torch.float16), (2501, torch.bfloat16)):
+            given = [torch.randn(2, 4, n, 64, device="cuda", dtype=dtype, requires_grad=True) for _ in "qkv"]
+            if not flash_pays(given[0], given[2], View(mask, n, n, "cuda"), 0.0):
+                refused.append(f"{name}, {n} tokens")
+            exact = [x.detach().double().requires_grad_() for x in given]
+            answers = []
+            for some, attend in ((given, attend_flash), (exact, attend_plain)):
+                out = attend(*some, View(mask, n, n, "cuda"))
+                out.backward(torch.linspace(-1, 1, out.numel(), device="cuda").view_as(out).to(out.dtype))
+                answers.append([out.detach(), *(x.grad for x in some)])
+            worst[name] = max(worst[name], error(*answers, dtype))
+    return {"worst": worst, "refused": refused}
 
 
 def check_empty_rows() -> dict[str, Any]:
@@ -313,6 +343,7 @@ def main() -> None:
     results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     checks = {
         "sdpa": lambda: check_sdpa(options.cases),
+        "sparse": check_sparse,
         "empty rows": check_empty_rows,
         "watch": check_watch,
         "static cache": check_static_cache,

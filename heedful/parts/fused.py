@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention import AnyMask, attend_plain, repeat_heads
+from .long.flash import attend_flash, flash_pays
 from .long.pieces import PAIRS, attend_in_pieces, pieces_pay
 from .long.sparse import attend_gathered, gather_pays
 from .view import View, without_empty_rows
@@ -63,7 +64,10 @@ def attend_fused(
             return attend_stairs(q_BHTK, k_BGSK, v_BGSL, mask.stairs, scale, dropout)
         if flex_pays(q_BHTK, mask, bias, dropout):
             return attend_flex(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
-        if pieces_pay(mask, H := q_BHTK.shape[1], dropout):
+        H = q_BHTK.shape[1]
+        if flash_pays(q_BHTK, v_BGSL, mask, dropout):
+            return attend_flash(q_BHTK, repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H), mask, scale)
+        if pieces_pay(mask, H, dropout):
             k_BHSK, v_BHSL = repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H)
             most = MANY_PAIRS if q_BHTK.is_cuda else PAIRS
             return attend_in_pieces(q_BHTK, k_BHSK, v_BHSL, mask, scale, most)

@@ -1,16 +1,10 @@
 """Sparse attention piece by piece: memory grows in proportion to the length, whatever the stride.
 
 Gathering (sparse.py) keeps the scores of all its groups, n^1.5 of them. Here only a few groups are scored
-at a time. Queries keep their output and the logarithm of their softmax's denominator, and the backward pass
-computes the scores of each piece again, as FlashAttention does (Dao et al. 2022):
-
-    layout    scores_i, outputs_i, norm_i = log sum exp(scores_i)      one softmax over its own keys
-    merged    norm = log sum_i exp(norm_i),   out = sum_i exp(norm_i - norm) outputs_i
-    backward  weights = exp(scores - norm),   d scores = weights * (d weights - d out . out)
-
-No table of who may look at whom is kept either. A mask without documents or padding repeats: what a block may
-see depends on how far away it is. So the table of the last piece is that of every piece, with its first
-columns left out.
+at a time, and the backward pass computes the scores of each piece again. The layouts of a mask are shares of
+one softmax (shares.py). No table of who may look at whom is kept either. A mask without documents or padding
+repeats: what a block may see depends on how far away it is. So the table of the last piece is that of every
+piece, with its first columns left out.
 """
 
 from __future__ import annotations
@@ -18,16 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..masks import Causal, Combined, Full, Mask, Window
 from ..positions.base import once
 from ..sparse_masks import BlockTail, EveryNth, SameBlock
 from ..view import View
+from .shares import OneSoftmax
 from .sparse import Band, Columns, Heads, Layout, Tails, blocks_of, by_layouts, layouts_of, numbers
 
 PAIRS = 1 << 18  # scores at a time: they stay in the cache of a processor
@@ -44,15 +37,6 @@ class ScorePiece:
     queries: slice
     keys: slice
     missing: int
-
-
-@dataclass(frozen=True)
-class CutLayout:
-    """A layout in pieces, and the table of its last piece: who may not look at whom, [heads, 1, T, S]."""
-
-    layout: Layout
-    pieces: list[ScorePiece]
-    hidden_H1TS: Tensor
 
 
 # Where a mask can be cut.
@@ -177,83 +161,63 @@ def attend_in_pieces(
 
     def attend(q: Tensor, k: Tensor, v: Tensor, heads: Heads) -> Tensor:
         each = max(1, most // (q.shape[0] * q.shape[1]))
-        return InPieces.apply(q * scale, k, v, cuts_of(view, heads, each, q.device))
+        return OneSoftmax.apply(q * scale, k, v, cuts_of(view, heads, each, q.device))
 
     return by_layouts(attend, q_BHTK, k_BHTK, v_BHTL, view.mask)
 
 
-class InPieces(torch.autograd.Function):
-    """Attention of scaled queries; keeps its inputs, its output and a number for every query."""
+@dataclass(frozen=True)
+class CutLayout:
+    """A layout in pieces, and the table of its last piece: who may not look at whom, [heads, 1, T, S]."""
 
-    @staticmethod
-    def forward(ctx: Any, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNL: Tensor, cuts: list[CutLayout]) -> Tensor:
-        outs, norms = zip(*(mixed(cut, q_BHNK, k_BHNK, v_BHNL) for cut in cuts), strict=True)
-        norm_BHN1 = torch.stack(norms).logsumexp(0)
-        norm_BHN1 = norm_BHN1.masked_fill(norm_BHN1 == float("-inf"), 0)  # of queries that see nobody
-        out = sum((norm - norm_BHN1).exp() * out for norm, out in zip(norms, outs, strict=True))
-        out_BHNL: Tensor = out.to(v_BHNL.dtype)
-        ctx.cuts = cuts
-        ctx.save_for_backward(q_BHNK, k_BHNK, v_BHNL, out_BHNL, norm_BHN1)
-        return out_BHNL
+    layout: Layout
+    pieces: list[ScorePiece]
+    hidden_H1TS: Tensor
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_BHNL: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out_BHNL, norm_BHN1 = ctx.saved_tensors
-        shared_BHN1 = (grad_BHNL.to(norm_BHN1.dtype) * out_BHNL).sum(-1, keepdim=True)
-        found = [gradients(cut, q, k, v, grad_BHNL, norm_BHN1, shared_BHN1) for cut in ctx.cuts]
-        return *(
-            sum(some).to(x.dtype) for some, x in zip(zip(*found, strict=True), (q, k, v), strict=True)
-        ), None
+    def mixed(self, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNL: Tensor) -> tuple[Tensor, Tensor]:
+        layout, dtype = self.layout, torch.promote_types(q_BHNK.dtype, torch.float32)
+        q, k, v = layout.queries(q_BHNK), layout.keys(k_BHNK), layout.keys(v_BHNL)
+        out_BHGTL = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype)
+        norm_BHGT1 = q.new_empty((*q.shape[:-1], 1), dtype=dtype)
+        for piece in self.pieces:
+            groups, queries = piece.groups, piece.queries
+            scores = self.scored(piece, q, k, dtype)
+            top = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(dtype).min)
+            weights = scores.sub_(top).exp_()
+            total = weights.sum(-1, keepdim=True)
+            mean = (weights.to(v.dtype) @ v[:, :, groups, piece.keys]).to(dtype) / total.clamp(min=1)
+            out_BHGTL[:, :, groups, queries] = mean
+            norm_BHGT1[:, :, groups, queries] = top + total.log()
+        n = q_BHNK.shape[2]
+        return layout.back(out_BHGTL, n), layout.back(norm_BHGT1, n)
 
+    def gradients(
+        self,
+        q_BHNK: Tensor,
+        k_BHNK: Tensor,
+        v_BHNL: Tensor,
+        grad_BHNL: Tensor,
+        out_BHNL: Tensor,
+        norm_BHN1: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        layout, n, dtype = self.layout, q_BHNK.shape[2], norm_BHN1.dtype
+        q, k, v = layout.queries(q_BHNK), layout.keys(k_BHNK), layout.keys(v_BHNL)
+        shared_BHN1 = (grad_BHNL.to(dtype) * out_BHNL).sum(-1, keepdim=True)
+        grad, norm, shared = (layout.queries(x) for x in (grad_BHNL, norm_BHN1, shared_BHN1))
+        dq, dk, dv = (torch.zeros_like(x, dtype=dtype) for x in (q, k, v))
+        for piece in self.pieces:
+            mine = (slice(None), slice(None), piece.groups, piece.queries)
+            theirs = (slice(None), slice(None), piece.groups, piece.keys)
+            weights = self.scored(piece, q, k, dtype).sub_(norm[mine]).exp_()
+            dv[theirs] += weights.to(grad.dtype).mT @ grad[mine]
+            d_scores = (grad[mine] @ v[theirs].mT).to(dtype).sub_(shared[mine]).mul_(weights).to(q.dtype)
+            dq[mine] = (d_scores @ k[theirs]).to(dtype)
+            dk[theirs] += d_scores.mT @ q[mine]
+        return layout.back(dq, n), layout.keys_back(dk, n), layout.keys_back(dv, n)
 
-def mixed(cut: CutLayout, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNL: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs of one layout alone, and the logarithm of its softmax's denominator: -inf if it has no key."""
-    layout, dtype = cut.layout, torch.promote_types(q_BHNK.dtype, torch.float32)
-    q, k, v = layout.queries(q_BHNK), layout.keys(k_BHNK), layout.keys(v_BHNL)
-    out_BHGTL = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype)
-    norm_BHGT1 = q.new_empty((*q.shape[:-1], 1), dtype=dtype)
-    for piece in cut.pieces:
-        groups, queries = piece.groups, piece.queries
-        scores = scored(cut, piece, q, k, dtype)
-        top = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(dtype).min)
-        weights = scores.sub_(top).exp_()
-        total = weights.sum(-1, keepdim=True)
-        mean = (weights.to(v.dtype) @ v[:, :, groups, piece.keys]).to(dtype) / total.clamp(min=1)
-        out_BHGTL[:, :, groups, queries] = mean
-        norm_BHGT1[:, :, groups, queries] = top + total.log()
-    n = q_BHNK.shape[2]
-    return layout.back(out_BHGTL, n), layout.back(norm_BHGT1, n)
-
-
-def gradients(
-    cut: CutLayout,
-    q_BHNK: Tensor,
-    k_BHNK: Tensor,
-    v_BHNL: Tensor,
-    grad_BHNL: Tensor,
-    norm_BHN1: Tensor,
-    shared_BHN1: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What one layout adds to the gradients of queries, keys and values."""
-    layout, n, dtype = cut.layout, q_BHNK.shape[2], norm_BHN1.dtype
-    q, k, v = layout.queries(q_BHNK), layout.keys(k_BHNK), layout.keys(v_BHNL)
-    grad, norm, shared = (layout.queries(x) for x in (grad_BHNL, norm_BHN1, shared_BHN1))
-    dq, dk, dv = (torch.zeros_like(x, dtype=dtype) for x in (q, k, v))
-    for piece in cut.pieces:
-        mine = (slice(None), slice(None), piece.groups, piece.queries)
-        theirs = (slice(None), slice(None), piece.groups, piece.keys)
-        weights = scored(cut, piece, q, k, dtype).sub_(norm[mine]).exp_()
-        dv[theirs] += weights.to(grad.dtype).mT @ grad[mine]
-        d_scores = (grad[mine] @ v[theirs].mT).to(dtype).sub_(shared[mine]).mul_(weights).to(q.dtype)
-        dq[mine] = (d_scores @ k[theirs]).to(dtype)
-        dk[theirs] += d_scores.mT @ q[mine]
-    return layout.back(dq, n), layout.keys_back(dk, n), layout.keys_back(dv, n)
-
-
-def scored(cut: CutLayout, piece: ScorePiece, q_BHGTK: Tensor, k_BHGSK: Tensor, dtype: torch.dtype) -> Tensor:
-    """The scores of one piece, -inf where nobody may look."""
-    q, k = q_BHGTK[:, :, piece.groups, piece.queries], k_BHGSK[:, :, piece.groups, piece.keys]
-    T, S = q.shape[-2], k.shape[-2]
-    hidden = cut.hidden_H1TS[..., :T, piece.missing : piece.missing + S]
-    return (q @ k.mT).to(dtype).masked_fill_(hidden, float("-inf"))
+    def scored(self, piece: ScorePiece, q_BHGTK: Tensor, k_BHGSK: Tensor, dtype: torch.dtype) -> Tensor:
+        """The scores of one piece, -inf where nobody may look."""
+        q, k = q_BHGTK[:, :, piece.groups, piece.queries], k_BHGSK[:, :, piece.groups, piece.keys]
+        T, S = q.shape[-2], k.shape[-2]
+        hidden = self.hidden_H1TS[..., :T, piece.missing : piece.missing + S]
+        return (q @ k.mT).to(dtype).masked_fill_(hidden, float("-inf"))
