@@ -32,7 +32,7 @@ from ..models.transformer import TransformerConfig
 from ..parts.layers import FeedForward, GatedFeedForward
 from ..parts.masks import Mask, causal, window
 from ..parts.multihead import MultiHeadAttention
-from ..parts.sparse_masks import strided
+from ..parts.sparse_masks import fixed, strided
 from ..planner.machines import Gpu, find_gpu, gpus
 from ..planner.rates import Rates
 from ..planner.training_step import compute_time
@@ -143,9 +143,10 @@ def model_of(work: Work, place: Place) -> Any:
 
 
 def mask_of(attention: str) -> Mask:
-    """ "window 256" or "strided 64"."""
+    """ "window 256", "strided 64", or "fixed 64", whose blocks end in 8 tokens that all see."""
     kind, _, size = attention.partition(" ")
-    return {"window": lambda n: causal() & window(n), "strided": strided}[kind](int(size))
+    made = {"window": lambda n: causal() & window(n), "strided": strided, "fixed": lambda n: fixed(n, 8)}
+    return made[kind](int(size))
 
 
 # Training.

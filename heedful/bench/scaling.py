@@ -25,7 +25,7 @@ from .work import FULL, GPT2, TrainGPT2, as_json
 
 FITS = 0.7  # of the free memory that a point is expected to take at most
 TURNS = 3
-ATTENTIONS = (FULL, "window 256", "strided 128")
+ATTENTIONS = (FULL, "window 256", "strided 128", "fixed 128")
 SIZES = {  # layers, width, heads
     "cpu": ((2, 64, 2), (3, 128, 4), (4, 192, 6), (6, 256, 8), (6, 384, 6), (8, 512, 8)),
     "cuda": ((4, 256, 4), (8, 512, 8), (12, 768, 12), (24, 1024, 16), (36, 1280, 20), (48, 1600, 25)),
@@ -51,7 +51,7 @@ def points_of(against: str, device: str, small: bool) -> dict[str, list[Point]]:
     if against == "length":
         lengths = [16, 32, 64] if small else powers(512, 65536)
         sizes = {"layers": 4, "width": 768, "heads": 12} if wide else {"layers": 2, "width": 128, "heads": 4}
-        names = ("full", "window 8", "strided 4") if small else ATTENTIONS
+        names = ("full", "window 8", "strided 4", "fixed 8") if small else ATTENTIONS
         return {
             name: [
                 Point(n, TrainGPT2(**sizes, vocab=256, length=n, batch=1, attention=name)) for n in lengths
@@ -69,15 +69,17 @@ def points_of(against: str, device: str, small: bool) -> dict[str, list[Point]]:
 
 def scaling(args: Any, host: Host) -> int:
     """Measure, tell, and write a table and a picture beside the file of results."""
-    if args.work or args.only or args.peer:
-        raise BadInput(
-            "scaling measures heedful alone, on its own workloads: leave out --work, --only and --peer"
-        )
+    if args.work or args.peer:
+        raise BadInput("scaling measures heedful alone, on its own workloads: leave out --work and --peer")
     host.introduce(args)
     lines = output_of(args)
     found: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
-    for name, points in points_of(args.against, host.device, args.small).items():
+    known = points_of(args.against, host.device, args.small)
+    asked = {name: points for name, points in known.items() if chosen(name, args.only)}
+    if not asked:
+        raise BadInput(f"--only {args.only[0]}: --against {args.against} has {', '.join(known)}")
+    for name, points in asked.items():
         for point in series(name, points, host, args):
             found.append(point)
             records.append({**host.shared, "bench": "scaling", "against": args.against, **point})
@@ -91,6 +93,11 @@ def scaling(args: Any, host: Host) -> int:
         print(f"\n{scaling_table(args.against, found)}")
         print("".join(f"\n{path}" for path in written))
     return 0 if any(point["ms"] for point in found) else 1
+
+
+def chosen(name: str, only: Sequence[str]) -> bool:
+    """Whether a line was asked for: by a part of its name."""
+    return not only or any(part in name for part in only)
 
 
 def series(name: str, points: Sequence[Point], host: Host, args: Any) -> Iterator[dict[str, Any]]:

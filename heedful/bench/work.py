@@ -52,7 +52,7 @@ class TrainGPT2(Work):
     vocab: int
     length: int
     batch: int
-    attention: str = FULL  # or "window 256", "strided 64": heedful alone
+    attention: str = FULL  # or "window 256", "strided 64", "fixed 64": heedful alone
 
     @property
     def hidden(self) -> int:
@@ -323,7 +323,8 @@ CUDA: dict[str, Work] = {
     },
 }
 
-# Every size, batch and prompt of two families, measured only when named; "-read" is the prompt alone.
+# Measured only when named: every size, batch and prompt of two families, where "-read" is the prompt alone,
+# and training at larger sizes.
 SIZES: dict[str, dict[str, Any]] = {
     "124m": GPT2,
     "355m": {"layers": 24, "width": 1024, "heads": 16, "vocab": 50257},
@@ -336,10 +337,14 @@ POINTS: dict[str, Decode] = {
     for prompt in (32, 1024)
     for batch in (1, 4, 16, 64)
 }
+TRAINED: dict[str, Work] = {
+    f"train-gpt2-{size}": TrainGPT2(**SIZES[size], length=1024, batch=batch)
+    for size, batch in (("355m", 16), ("1.56b", 8))
+}
 READ = "-read"
 GRID: dict[str, Work] = {
     name + apart: point.reading if apart else point for name, point in POINTS.items() for apart in ("", READ)
-}
+} | TRAINED
 
 # Microscopic ones, sizes all different: whether everything works, in seconds.
 SMALL: dict[str, Work] = {

@@ -58,8 +58,8 @@ def test_every_series_grows(against, device):
             assert sizes == sorted(set(sizes)) and len(sizes) >= 3
     if against == "length":
         real = scaling.points_of(against, device, False)
-        assert list(real) == ["full", "window 256", "strided 128"]
-        assert [points[-1].work.length for points in real.values()] == [65536] * 3
+        assert list(real) == ["full", "window 256", "strided 128", "fixed 128"]
+        assert [points[-1].work.length for points in real.values()] == [65536] * 4
 
 
 class Growing(Pretended):
@@ -102,20 +102,31 @@ def test_scaling_writes_a_table_and_a_picture(host, tmp_path, capsys):
     args = asked_for(what="scaling", small=True, output=str(tmp_path / "r.jsonl"))
     assert scaling.scaling(args, host) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "scaling-length-cpu.csv").read_text())))
-    assert [row["tokens"] for row in rows] == ["16", "32", "64"] * 3
+    assert [row["tokens"] for row in rows] == ["16", "32", "64"] * 4
     assert rows[1]["memory_bytes"] == "3200" and rows[2]["ms"] == ""
     paths, texts = lines_of((tmp_path / "scaling-length-cpu.svg").read_text())
-    assert len(paths) == 6 and {"full", "window 8", "strided 4"} <= set(texts)
+    assert len(paths) == 8 and {"full", "window 8", "strided 4", "fixed 8"} <= set(texts)
     assert "full: 64 OutOfMemoryError: too long" in texts
     kept = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    assert len(kept) == 9 and {r["bench"] for r in kept} == {"scaling"}
+    assert len(kept) == 12 and {r["bench"] for r in kept} == {"scaling"}
     out = capsys.readouterr().out
     assert "window 8" in out and "scaling-length-cpu.svg" in out
 
 
 def test_scaling_has_works_of_its_own(host):
     with pytest.raises(BadInput, match="scaling measures heedful alone"):
-        scaling.scaling(asked_for(what="scaling", only=["nanogpt"]), host)
+        scaling.scaling(asked_for(what="scaling", peer=["nanogpt=."]), host)
+    with pytest.raises(BadInput, match="--only nanogpt: --against length has full, window 8"):
+        scaling.scaling(asked_for(what="scaling", small=True, only=["nanogpt"]), host)
+
+
+def test_only_some_lines_are_measured_if_asked(host, tmp_path):
+    host.start = lambda threads: Growing(lambda n: n, lambda n: n)
+    output = tmp_path / "r.jsonl"
+    asked = asked_for(what="scaling", small=True, only=["ful", "fixed"], output=str(output))
+    assert scaling.scaling(asked, host) == 0
+    kept = [json.loads(line)["series"] for line in output.read_text().splitlines()]
+    assert kept == ["full"] * 3 + ["fixed 8"] * 3
 
 
 # Costs
