@@ -40,7 +40,7 @@ def steps_of(way: str, compiled: bool, config: gpt2.GPT2Config, device: torch.de
     """The endless steps of a way."""
     torch.manual_seed(0)
     model = gpt2.build(config).to(device)
-    trained: Any = for_training(model, compiled=compiled, by_block=way in ("ddp", "fsdp"))
+    trained: Any = for_training(model, compiled=compiled, several=way in ("ddp", "fsdp"))
     loss_of: Callable[..., Any] = lm.loss_of
     if way == "ddp":
         trained, loss_of = replicate(model), loss_within(loss_of)

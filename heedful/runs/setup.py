@@ -127,7 +127,7 @@ def prepare_model(
     for stack in stacks:
         stack.recompute = t.activation_checkpointing
     several = grid.size > 1  # then weights or gradients come and go block by block
-    model = for_training(model, compiled=t.compile, by_block=several)
+    model = for_training(model, compiled=t.compile, several=several)
     loss_of = processes.with_idle(loss_of)
     return spread(model, loss_of, grid, device) if several else (model, loss_of)
 

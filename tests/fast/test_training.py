@@ -135,6 +135,6 @@ def test_the_trainer_always_asks_for_twins(settings, monkeypatch):
     monkeypatch.setattr(setup, "for_training", lambda model, **how: asked.append(how) or for_training(model))
     made = recipe.make("lm", settings={"data.text": "pylib", **settings})
     model, _ = setup.prepare_model(tiny.build(tiny.DECODERS["gpt2"]), None, made, torch.device("cpu"))
-    assert asked == [{"compiled": bool(settings), "by_block": False}]
+    assert asked == [{"compiled": bool(settings), "several": False}]
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
     assert attentions and all(type(module) is TWINS[MultiHeadAttention] for module in attentions)

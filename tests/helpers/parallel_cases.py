@@ -104,7 +104,7 @@ def trained(case: Case, world: processes.World) -> dict[str, Any]:
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = case.recompute
-    loop_model = for_training(model, compiled=case.compiled, by_block=True)
+    loop_model = for_training(model, compiled=case.compiled, several=True)
 
     def loss_of(model, batch):
         return task.loss_of(model, batch, case.smoothing)
