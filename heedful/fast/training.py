@@ -11,6 +11,7 @@ back ("residual" below): then one kernel can add up both gradients of x.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 
 from ..parts.attention import AnyMask, ScaledDot
 from ..parts.aux_loss import Aux
-from ..parts.blocks import Block
-from ..parts.cache import LayerCache
+from ..parts.blocks import Block, Stack
+from ..parts.cache import Cache, LayerCache
 from ..parts.embeddings import Inputs, TokenEmbedding, residual_dtype
 from ..parts.layers import (
     ACTIVATIONS,
@@ -59,6 +60,8 @@ def for_training(model: Model, compiled: bool = False, several: bool = False) ->
         for plain, twin in TWINS.items():
             if isinstance(module, plain) and not isinstance(module, twin):
                 module.__class__ = twin_class(twin, plain_class(module))
+        if compiled and isinstance(module, Stack):
+            module.__class__ = twin_class(TrainingStack, plain_class(module))
         if compiled and isinstance(module, Block):
             module.compile()
         if compiled and not several and isinstance(module, Inputs):
@@ -348,6 +351,39 @@ class TrainingPostNorm(PostNorm):
         y_BTD, _ = Product.apply(inside, last.weight, None, False)
         bias = None if last.bias is None else last.bias.to(y_BTD.dtype)
         return fused_add_and_norm(x_BTD, y_BTD, bias, norm.weight, norm.bias, norm.eps, dropout)
+
+
+# Stacks.
+
+
+class TrainingStack(Stack):
+    """A stack of compiled blocks: what they share is made before the first, so that one graph serves all."""
+
+    plain: type[nn.Module] = Stack
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        views: Sequence[View],
+        source_BSD: Tensor | None = None,
+        source_view: View | None = None,
+        cache: Cache | None = None,
+        aux: Aux | None = None,
+    ) -> Tensor:
+        for i, block in enumerate(self.blocks):
+            share(block.attention, x_BTD, views[i % len(views)])
+            share(block.cross, x_BTD, source_view)
+        return super().forward(x_BTD, views, source_BSD, source_view, cache, aux)
+
+
+def share(branch: Any, x_BTD: Tensor, view: View | None) -> None:
+    """Make the angles and the table that a layer needs; its view keeps them for the other layers."""
+    if branch is None or view is None or not isinstance(branch.layer, MultiHeadAttention):
+        return
+    layer = branch.layer
+    layer.position.rotate(x_BTD.new_empty(0, 1, view.T, layer.key_width), view.q_pos, view.memo)
+    if max(view.T, view.S) <= SHORT and not view.sees_all:
+        view.safe(layer.heads)
 
 
 # Inputs.

@@ -81,6 +81,27 @@ def test_compiled_twins_equal_the_plain_model_in_one_graph(name, recompute):
     torch._dynamo.reset()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch.compile hides by itself
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("name, graphs", [("gpt2", 1), ("llama", 1), ("modern", 1), ("transformer", 2)])
+def test_one_graph_serves_all_blocks_of_a_stack(name, graphs, recompute, monkeypatch):
+    """What they share is made before the first; else its graph would differ from those of the others, and a
+    block that is computed again would be another than the one whose output was kept."""
+    torch._dynamo.reset()
+    counter, kept = CompileCounterWithBackend("aot_eager"), torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: kept(module, backend=counter))
+    model = tiny.build(EVERY[name]).train()
+    expected = outputs(model, inputs(name))
+    for module in for_training(model, compiled=True).modules():
+        if isinstance(module, Stack):
+            module.recompute = recompute
+            assert len(module.blocks) > 1
+    for _ in range(2):
+        for found, plain in zip(outputs(model, inputs(name)), expected, strict=True):
+            torch.testing.assert_close(found, plain, atol=1e-12, rtol=1e-9)
+    assert counter.frame_count == graphs
+
+
 def test_compiled_training_joins_projections_and_takes_the_sigmoid():
     """What torch.compile is given: one product for queries, keys and values, and no tanh."""
     torch._dynamo.reset()
