@@ -33,11 +33,14 @@ from .shares import OneSoftmax, SoftmaxShare
 from .sparse import Band, Columns, Heads, Layout, Tails, blocks_of, by_layouts, in_blocks, layouts_of
 
 WIDEST = 256  # of a head that the kernel takes
-MOST = 65535  # heads that a GPU starts at once
+MOST = 65535  # rows, or heads, that a GPU starts at once
 
 
 class Kernel(Protocol):
-    """Attention of [B, T, H, K] queries by a triangle, and its gradients; scores are not scaled."""
+    """Attention of [B, T, H, K] queries by a triangle, and its gradients; scores are not scaled.
+
+    Keys and values may have fewer heads, each for as many heads of queries.
+    """
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> tuple[Tensor, Tensor]:
         """Outputs [B, T, H, K] and the logarithm of the softmax's denominator [B, H, T]."""
@@ -49,7 +52,7 @@ class Kernel(Protocol):
 
 
 class Flash:
-    """torch's flash kernel. Heads of keys may be fewer than those of queries."""
+    """torch's flash kernel."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> tuple[Tensor, Tensor]:
         T = q.shape[1]
@@ -151,9 +154,8 @@ class Triangle:
     window: int | None = None
 
     def mixed(self, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNL: Tensor) -> tuple[Tensor, Tensor]:
-        q_BTYK, k, v = self.rows(q_BHNK, k_BHNK, v_BHNL)
-        out, norm_BYT = self.kernel.forward(q_BTYK, k, v, self.window)
-        return self.back(out, q_BHNK), self.back(norm_BYT.mT[..., None], q_BHNK, float("-inf"))
+        out, norm_YGT = self.kernel.forward(*self.rows(q_BHNK, k_BHNK, v_BHNL), self.window)
+        return self.back(out, q_BHNK), self.back(norm_YGT.mT[..., None], q_BHNK, float("-inf"))
 
     def gradients(
         self,
@@ -167,41 +169,42 @@ class Triangle:
         layout, n = self.layout, q_BHNK.shape[2]
         q, k, v = self.rows(q_BHNK, k_BHNK, v_BHNL)
         grad, out, norm = (self.lowered(layout.queries(x)) for x in (grad_BHNL, out_BHNL, norm_BHN1))
-        norm_BYT = norm[..., 0].mT.contiguous()
-        dq, dk, dv = self.kernel.backward(grad, q, k, v, out, norm_BYT, self.window)
+        norm_YGT = norm[..., 0].mT.contiguous()
+        dq, dk, dv = self.kernel.backward(grad, q, k, v, out, norm_YGT, self.window)
         H = q_BHNK.shape[1]
         dk, dv = (grouped(rows_around(x, after=self.lower), H) for x in (dk, dv))
         return self.back(dq, q_BHNK), layout.keys_back(dk, n), layout.keys_back(dv, n)
 
     def rows(self, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of a plain triangle, [B, T, groups of heads, K]."""
+        """Queries, keys and values of a plain triangle, [B * H, T, groups, K]."""
         k, v = (as_heads(self.layout.keys(x)) for x in (k_BHNK, v_BHNL))
-        q_BTYK, last = self.lowered(self.layout.queries(q_BHNK)), k.shape[1] - self.lower
-        return q_BTYK, k[:, :last], v[:, :last]
+        q_YTGK, last = self.lowered(self.layout.queries(q_BHNK)), k.shape[1] - self.lower
+        return q_YTGK, k[:, :last], v[:, :last]
 
     def lowered(self, x_BHGTX: Tensor) -> Tensor:
         """The rows that see any."""
         return as_heads(x_BHGTX)[:, self.lower :]
 
-    def back(self, x_BTYX: Tensor, q_BHNK: Tensor, fill: float = 0.0) -> Tensor:
+    def back(self, x_YTGX: Tensor, q_BHNK: Tensor, fill: float = 0.0) -> Tensor:
         """[B, H, n, X] of the rows that see any; what the others have is filled in."""
-        x = rows_around(x_BTYX, before=self.lower, fill=fill)
+        x = rows_around(x_YTGX, before=self.lower, fill=fill)
         return self.layout.back(grouped(x, q_BHNK.shape[1]), q_BHNK.shape[2])
 
 
-def rows_around(x_BTYX: Tensor, before: int = 0, after: int = 0, fill: float = 0.0) -> Tensor:
+def rows_around(x_YTGX: Tensor, before: int = 0, after: int = 0, fill: float = 0.0) -> Tensor:
     """Rows of one number before and after others."""
-    return F.pad(x_BTYX, (0, 0, 0, 0, before, after), value=fill) if before or after else x_BTYX
+    return F.pad(x_YTGX, (0, 0, 0, 0, before, after), value=fill) if before or after else x_YTGX
 
 
 def as_heads(x_BHGTX: Tensor) -> Tensor:
-    """[B, H, G, T, X] to [B, T, H * G, X]: every group is a head of its own."""
-    return x_BHGTX.permute(0, 3, 1, 2, 4).flatten(2, 3)
+    """[B, H, G, T, X] to [B * H, T, G, X]: every group is a head of its own. Nothing is copied if heads lie
+    one after another in memory."""
+    return x_BHGTX.flatten(0, 1).transpose(1, 2)
 
 
-def grouped(x_BTYX: Tensor, H: int) -> Tensor:
+def grouped(x_YTGX: Tensor, H: int) -> Tensor:
     """What `as_heads` did, undone."""
-    return x_BTYX.unflatten(2, (H, -1)).permute(0, 2, 3, 1, 4)
+    return x_YTGX.transpose(1, 2).unflatten(0, (-1, H))
 
 
 def near_tails(layout: NearTails, n: int, device: torch.device) -> SoftmaxShare:
@@ -274,7 +277,7 @@ def tail_shares(
 def flash_pays(q_BHTK: Tensor, v_BGSL: Tensor, view: View, dropout: float) -> bool:
     """Whether the kernel reads a long text in order faster than anything else: where a step needs a softmax
     of several shares. Steps of one triangle are left to what has no need to merge."""
-    (_, H, n, K), L = q_BHTK.shape, v_BGSL.shape[-1]
+    (B, H, n, K), L = q_BHTK.shape, v_BGSL.shape[-1]
     if not q_BHTK.is_cuda or dropout or torch.compiler.is_compiling():
         return False
     if not view.in_order or view.T != view.S or n < LONG or K != L or K % 8 or K > WIDEST:
@@ -288,7 +291,7 @@ def flash_pays(q_BHTK: Tensor, v_BGSL: Tensor, view: View, dropout: float) -> bo
     several = any(len(some) > 1 or isinstance(some[0], Tails) for some in layouts)
     scores = max(sum(layout.scores(n) for layout in some) for some in layouts)
     groups = max(max(layout.length, blocks_of(n, layout.length)) for some in layouts for layout in some)
-    return several and FEWER * scores <= n**2 and H * groups <= MOST
+    return several and FEWER * scores <= n**2 and max(B * H, groups) <= MOST
 
 
 def half_of(x: Tensor) -> torch.dtype:
