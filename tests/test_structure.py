@@ -297,3 +297,12 @@ def f(torch):
     exec(compile(source, str(ROOT / "lie.py"), "exec"), scope)  # noqa: S102 (a function that lives in the package)
     scope["f"](torch)
     assert len(found) == 3
+
+
+@pytest.mark.parametrize("asked", ["heedful.use.load", "heedful.runs.trainer"])
+def test_loading_and_training_wait_for_no_library_that_they_may_not_need(asked):
+    """Each of these takes half as long to import as torch, or longer."""
+    slow = ("sympy", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "transformers")
+    code = f"import {asked}, sys; print([name for name in {slow} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

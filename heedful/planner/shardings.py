@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import BadInput
-from ..train.parallel.tensor import refuse_unsplittable
+from ..train.parallel.splittable import refuse_unsplittable
 from .communication import Group, group_of
 from .machines import Cluster
 

@@ -12,7 +12,7 @@ from torch import nn
 from ..models.base.skeleton import skeleton
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
-from ..train.parallel.tensor import refuse_unsplittable
+from ..train.parallel.splittable import refuse_unsplittable
 from ..train.parallel.way import ProcessGrid, Way, read_way
 from ..train.processes import World
 from .memory import Needed, format_bytes, free_memory, memory_needed

@@ -29,7 +29,6 @@ from ..train.average import Average, MovingAverage, TailAverage
 from ..train.device import find_device
 from ..train.loop import Batch, LoopSettings, Progress, seed_for
 from ..train.muon import Muon
-from ..train.parallel.spread import spread
 from ..train.parallel.way import ProcessGrid
 from ..train.processes import World
 from ..train.schedule import schedule
@@ -129,7 +128,11 @@ def prepare_model(
     several = grid.size > 1  # then weights or gradients come and go block by block
     model = for_training(model, compiled=t.compile, several=several)
     loss_of = processes.with_idle(loss_of)
-    return spread(model, loss_of, grid, device) if several else (model, loss_of)
+    if not several:
+        return model, loss_of
+    from ..train.parallel.spread import spread  # which takes half as long to import as torch
+
+    return spread(model, loss_of, grid, device)
 
 
 def micro_batches_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequence[Batch]]:

@@ -14,7 +14,6 @@ from ..fast.training import can_fuse_loss, fused_cross_entropy
 from ..models.base.shells import Decoder
 from ..parts.aux_loss import Aux
 from ..parts.embeddings import Tied, TokenEmbedding, Untied
-from .parallel.vocabulary import SplitHead
 
 NOTHING = -100  # the answer at a position that has none: padding, or a word that was not masked
 
@@ -106,6 +105,11 @@ class Scores:
         """The matrix and its bias, if that is all there is to them."""
         return self.head.matrix(self.embedding) if self.head.scale == 1 else None
 
+    @property
+    def split(self) -> Callable[..., tuple[Tensor, Tensor]] | None:
+        """The head's own cross-entropy, if each process has some of the words (train/parallel)."""
+        return getattr(self.head, "cross_entropy", None)
+
 
 def scores_of(decoder: Decoder) -> Scores:
     """From hidden vectors to the scores of every word, by a decoder's own output matrix.
@@ -160,14 +164,14 @@ def sequence_loss(
         here = answers_N != NOTHING
         hidden_ND, answers_N = hidden_ND[here], answers_N[here]
 
-    split = isinstance(score, Scores) and isinstance(score.head, SplitHead)  # each process has some words
+    split = score.split if isinstance(score, Scores) else None
 
     def part(hidden_ND: Tensor, answers_N: Tensor) -> tuple[Tensor, Tensor]:
-        if isinstance(score, Scores) and isinstance(score.head, SplitHead):
-            return score.head.cross_entropy(hidden_ND, score.embedding, answers_N, smoothing)
+        if isinstance(score, Scores) and split is not None:
+            return split(hidden_ND, score.embedding, answers_N, smoothing)
         return cross_entropy(score(hidden_ND), answers_N, smoothing)
 
-    matrix = score.matrix() if isinstance(score, Scores) and not split else None
+    matrix = score.matrix() if isinstance(score, Scores) and split is None else None
     if matrix is not None and chunk is None and can_fuse_loss(hidden_ND):
         return Loss(*fused_cross_entropy(hidden_ND, *matrix, answers_N, smoothing), count)
     if chunk is None or len(hidden_ND) <= chunk:

@@ -12,7 +12,7 @@ from helpers.parallel_cases import BUCKET, MODELS, Case, trained
 from heedful.errors import BadInput
 from heedful.models import llama
 from heedful.tasks import recipe
-from heedful.train.parallel.tensor import refuse_unsplittable
+from heedful.train.parallel.splittable import refuse_unsplittable
 from heedful.train.parallel.way import ProcessGrid, Way, read_way
 from heedful.train.processes import World
 
