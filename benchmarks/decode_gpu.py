@@ -1,10 +1,12 @@
-"""Decoding on a GPU by kernels and graphs: `python -m benchmarks.decode_gpu [--part check|speed|grid]`.
+"""Decoding on a GPU by kernels and graphs: `python -m benchmarks.decode_gpu [--part PART] [--size SIZE]`.
 
 check: in fp32, the text is the one that the parts write, greedily and by beam, alone and in batches, also
 after a long prompt; in bf16, scores are as near to those of fp32 as the parts' own. speed: in bf16, tokens a
 second of whole calls (the prompt or source read, every token looked at), and of the graph alone. grid: a step
 by its graph at three sizes, four batches and two lengths, beside the time that reading its weights, keys and
-values takes at the speed of a copy.
+values takes at the speed of a copy. packed: products and steps of weights in 8 bits beside those of the same
+weights in fp32. weights: a step after 32 tokens with weights in bf16, int8 and fp8. `heedful evaluate RUN --text
+FILE --weights int8` measures the loss that they cost.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 
 from heedful.bench.machine import ceilings
 from heedful.decode.beam import beam_search
@@ -23,7 +26,12 @@ from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.fast.cuda_graph import CHUNK, GraphStep
-from heedful.fast.decoding import for_decoding
+from heedful.fast.decoding import FastModel, for_decoding
+from heedful.fast.kernels.folded import fold
+from heedful.fast.kernels.linear import linear, linear_sum
+from heedful.fast.kernels.norms import LAYER, NO_NORM, Norm, normalize
+from heedful.fast.kernels.packed import KINDS, PackedWeight, packed, unpacked
+from heedful.fast.rounding import round_weights
 from heedful.models import gpt2, llama, transformer
 from heedful.models.base.shells import Decoder, EncoderDecoder
 
@@ -174,10 +182,11 @@ def check_long(name: str, model: Decoder) -> None:
         )
 
 
-def time_step(size: str, model: Decoder, rows: int, length: int, bandwidth: float) -> None:
+def time_step(
+    size: str, fast: FastModel, rows: int, length: int, bandwidth: float, weights: str = "bf16"
+) -> None:
     """A step by its graph after so many tokens, and its bound."""
     layers, width, _ = SIZES[size]
-    fast = for_decoding(model)
     step = fast.step(room=length + 128)
     step.last(tokens(rows, length))
     step.last(tokens(rows, 1))
@@ -194,21 +203,110 @@ def time_step(size: str, model: Decoder, rows: int, length: int, bandwidth: floa
             runner.run("likeliest", runner.take_likeliest)
         torch.cuda.synchronize()
         best = min(best, (time.perf_counter() - start) / CHUNK)
-    read = 2 * (layers * 12 * width**2 + 50257 * width) + rows * 4 * layers * width * (length + 12)
+    bytes_each = 2 if weights == "bf16" else 1
+    read = bytes_each * (layers * 12 * width**2 + 50257 * width) + rows * 4 * layers * width * (length + 12)
     print(
-        f"{size:>6} batch {rows:3} after {length:5}: {1e3 * best:7.3f} ms {rows / best:9,.0f} tokens/s, "
-        f"{read / bandwidth / best:4.0%} of the bound",
+        f"{size:>6} {weights:4} batch {rows:3} after {length:5}: {1e3 * best:7.3f} ms "
+        f"{rows / best:9,.0f} tokens/s, {read / bandwidth / best:4.0%} of the bound",
         flush=True,
     )
+
+
+def check_packed(size: str) -> None:
+    """Products of packed weights beside those of the same weights in fp32: the largest error of each case.
+
+    Errors are relative to the largest number of the product. What comes out in bf16 is rounded by 2e-3.
+    """
+    _, width, _ = SIZES[size]
+    shapes = {
+        "qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width),
+        "down": (4 * width, width), "words": (width, 50257),
+    }  # fmt: skip
+    half = {"dtype": torch.bfloat16, "device": "cuda"}
+    for kind in KINDS:
+        for name, (K, N) in shapes.items():
+            weight, other = (packed(torch.randn(N, K, **half) / K**0.5, kind) for _ in range(2))
+            bias, gain, shift = (torch.randn(n, **half) for n in (N, K, K))
+            errors = {}
+            for rows in (1, 3, 17, 64, 200):
+                given = torch.randn(rows, K, **half) + 0.5, weight, bias, torch.randn(rows, N, **half)
+                try:
+                    errors[rows] = max(packed_errors(*given, other, Norm(LAYER, gain, shift, 1e-5)))
+                except Exception as error:  # noqa: BLE001 - a kernel that does not compile is one case
+                    print(f"{size} {kind} {name}, {rows} rows: {type(error).__name__} {str(error)[-300:]}")
+            listed = ", ".join(f"{rows} rows {error:.1e}" for rows, error in errors.items())
+            print(f"{size} {kind} {name}: {listed}", flush=True)
+
+
+def packed_errors(
+    x: torch.Tensor,
+    weight: PackedWeight,
+    bias: torch.Tensor,
+    kept: torch.Tensor,
+    other: PackedWeight,
+    norm: Norm,
+) -> list[float]:
+    """Of a plain product, one with everything around it, one that is gated, and one of several programs."""
+    W, V, b = unpacked(weight), unpacked(other), bias.float()
+
+    def error(found: torch.Tensor, expected: torch.Tensor) -> float:
+        gap = (found.float() - expected).abs().max() / expected.abs().max()
+        return gap.nan_to_num(torch.inf).item()
+
+    folded = tuple(one for one in (fold(weight, bias, norm),) if one is not None)
+    read = normalize(x, norm).float() if len(x) > 1 else normalize(x.float(), norm)
+    everything = linear(x, weight, bias, norm=norm, folded=folded, activation="gelu_tanh", residual_MN=kept)
+    found = [
+        error(linear(x, weight, dtype=torch.float32), F.linear(x.float(), W)),
+        error(everything, F.gelu(F.linear(read, W, b), approximate="tanh") + kept.float()),
+        error(
+            linear(x, weight, bias, activation="silu", gated=(other, bias)),
+            F.silu(F.linear(x.float(), W, b)) * F.linear(x.float(), V, b),
+        ),
+    ]
+    if len(x) > 1:
+        found.append(
+            error(linear_sum(x, weight, bias, kept, NO_NORM)[0], F.linear(x.float(), W, b) + kept.float())
+        )
+    return found
+
+
+def check_packed_steps() -> None:
+    """Scores of packed steps beside those of the parts with the same rounded weights, in fp32."""
+    for name, model in (("GPT-2 124M", gpt2_124m()), ("LLaMA", llama_of(4, 768, 12, 4))):
+        for kind in KINDS:
+            exact_model = copy.deepcopy(model)
+            round_weights(exact_model, kind)
+            for half in (False, True):
+                some = copy.deepcopy(model).bfloat16() if half else model
+                fast, errors = for_decoding(some, kind), []
+                for rows in (1, 3, 17, 64):
+                    start, more = tokens(rows, 1), tokens(rows, 4)
+                    step, exact = fast.step(room=9), step_of(exact_model)
+                    step.last(start), exact.last(start)
+                    assert isinstance(step, GraphStep) and step.runner is not None
+                    step.runner.buffers.lengths_R.zero_()  # once more: prompts are read with the model's own
+                    step.last(start)
+                    scores = [
+                        torch.stack([one.last(more[:, i : i + 1]).float().clone() for i in range(4)])
+                        for one in (step, exact)
+                    ]
+                    errors.append(((scores[0] - scores[1]).norm() / scores[1].norm()).item())
+                listed = ", ".join(f"{error:.1e}" for error in errors)
+                print(f"{name}, {kind} beside rounded, {'bf16' if half else 'fp32'}: {listed}", flush=True)
 
 
 @torch.no_grad()
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--part", choices=["check", "speed", "grid"], action="append")
+    every = ["check", "speed", "grid", "packed", "weights"]
+    options.add_argument("--part", choices=every, action="append")
+    options.add_argument(
+        "--weights", choices=["bf16", *KINDS], action="append", help="of the part of that name"
+    )
     options.add_argument("--size", choices=list(SIZES), action="append")
     asked = options.parse_args()
-    parts = asked.part or ["check", "speed", "grid"]
+    parts = asked.part or every
     if "check" in parts:
         check("GPT-2 124M", gpt2_124m())
         check("LLaMA, 4 layers of 768, 12 heads on 4", llama_of(4, 768, 12, 4))
@@ -229,7 +327,22 @@ def main() -> None:
             model = gpt2_of(size, 2048).bfloat16()
             for length in (32, 1024):
                 for rows in (1, 4, 16, 64):
-                    time_step(size, model, rows, length, bandwidth)
+                    time_step(size, for_decoding(model), rows, length, bandwidth)
+            del model
+    if "packed" in parts:
+        for size in asked.size or SIZES:
+            check_packed(size)
+        if "124M" in (asked.size or SIZES):
+            check_packed_steps()
+    if "weights" in parts:
+        bandwidth = ceilings("cuda", 1, False)["bandwidth"]
+        for size in asked.size or SIZES:
+            model = gpt2_of(size, 2048).bfloat16()
+            for weights in asked.weights or ("bf16", *KINDS):
+                fast = for_decoding(model, "fp32" if weights == "bf16" else weights)
+                for rows in (1, 4, 16, 64):
+                    time_step(size, fast, rows, 32, bandwidth, weights)
+                del fast
             del model
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..decode.slots import Slots
 from ..decode.step import Step, check_source, step_of
+from ..errors import BadInput
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.blocks import AttentionStack
 from ..parts.watch import is_edited
@@ -100,10 +101,14 @@ class FastModel:
 def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32", soon: int = 0) -> FastModel:
     """The fastest way to decode with a model on its device.
 
-    weights: of a model on a CPU, "fp32", "fp16" or "int8". soon: on a GPU, tokens of a row that the plain
-    step writes first (`FirstTokens`).
+    weights: of a model on a CPU, "fp32", "fp16" or "int8"; on a GPU, "int8" or "fp8", and "fp32" for the
+    weights that it has. soon: on a GPU, tokens of a row that the plain step writes first (`FirstTokens`),
+    unless weights are packed.
     """
     weight = decoder_of(model).inputs.tokens.weight
+    if weight.is_cuda and weights != "fp32":
+        runners = packed_runners(model, weights)
+        return FastModel(model, lambda: runners)
     if weight.is_cuda:
         return FastModel(model, lambda: runners_for(model), first=FirstTokens(soon))
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and has_attention_cache(model):
@@ -126,6 +131,27 @@ def runners_for(model: Decoder | EncoderDecoder) -> RunnerPool | None:
     gpu = gpu_decoder_of(decoder_of(model))
     encoder = None if isinstance(model, Decoder) else model.encoder
     return None if gpu is None else RunnerPool(gpu, encoder)
+
+
+def packed_runners(model: Decoder | EncoderDecoder, weights: str) -> RunnerPool:
+    """Runners whose steps read weights of 8 bits. A model without kernels is refused."""
+    refused = f'weights="{weights}" on a GPU needs kernels for every part of the model'
+    if find_spec("triton") is None:
+        raise BadInput(f"{refused}, and Triton is not installed: leave it out")
+    if not has_attention_cache(model):
+        raise BadInput(f"{refused}, and this one has none for layers without attention: leave it out")
+    from .cuda_graph import RunnerPool  # these need Triton
+    from .gpu_decoder import GPUDecoder, NoKernel
+
+    device = decoder_of(model).inputs.tokens.weight.device
+    if weights == "fp8" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
+        name = torch.cuda.get_device_name(device)
+        raise BadInput(f'weights="fp8" needs a GPU that computes in fp8, which {name} does not: give "int8"')
+    try:
+        gpu = GPUDecoder(decoder_of(model), weights)
+    except NoKernel as missing:
+        raise BadInput(f"{refused}, and this one has none for {missing}: leave it out") from None
+    return RunnerPool(gpu, None if isinstance(model, Decoder) else model.encoder)
 
 
 def slots_for(fast: FastModel, prefill: int | None = None, most_bytes: int | None = None) -> Slots:

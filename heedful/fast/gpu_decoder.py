@@ -31,9 +31,10 @@ from .kernels.folded import Folded, fold
 from .kernels.linear import WIDEST, linear, linear_sum
 from .kernels.loss import MULTIPLE
 from .kernels.norms import ACTIVATIONS, LAYER, NO_NORM, RMS, Norm, normalize
+from .kernels.packed import Weight, packed
 from .training import plain_class
 
-Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
+Pair = tuple[Weight, Tensor | None]  # a weight and its bias
 
 
 class NoKernel(Exception):
@@ -163,7 +164,8 @@ GPUBlock = tuple[GPUSelfAttention, GPUCrossAttention | None, GPUFeedForward]  # 
 class GPUDecoder:
     """A decoder by its kernels. It holds copies of joined weights: make it anew when the weights change."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, kind: str | None = None) -> None:
+        """kind: "int8" or "fp8" packs the weights that a step multiplies with."""
         if decoder.training:
             raise NoKernel("training")
         if any(mask != causal() for mask in decoder.masks):
@@ -178,8 +180,9 @@ class GPUDecoder:
             raise NoKernel("inputs")
         if norm_of(inputs.norm) is not NO_NORM:
             raise NoKernel("a norm of the inputs")
-        self.decoder, self.stack = decoder, stack
-        blocks = [gpu_block(block) for block in stack.blocks]  # type: ignore[arg-type]
+        self.decoder, self.stack, self.kind = decoder, stack, kind
+        self.device = inputs.tokens.weight.device
+        blocks = [gpu_block(block, kind) for block in stack.blocks]  # type: ignore[arg-type]
         for layers in (decoder.attentions(), decoder.crosses() if blocks[0][1] is not None else []):
             if len({(layer.kv_heads, layer.key_width) for layer in layers}) > 1:
                 raise NoKernel("layers of unequal width")
@@ -190,11 +193,12 @@ class GPUDecoder:
         head = decoder.head
         if not isinstance(head, Tied | Untied) or inputs.tokens.weight.shape[1] > WIDEST:
             raise NoKernel("head")
-        self.head = head
         weight_VD, bias_V = head.matrix(inputs.tokens)
-        self.words, self.padded_PD = len(weight_VD), padded(weight_VD.detach())
+        self.head, self.words = head, len(weight_VD)
+        self.word_weight = in_bits(weight_VD.detach(), kind)
+        self.padded_PD = padded(weight_VD.detach()) if kind is None else None
         last = self.last if head.scale == 1 or self.last is NO_NORM else scaled(self.last, head.scale)
-        folded = fold(weight_VD.detach(), bias_V, last)
+        folded = fold(self.word_weight, bias_V, last)
         self.folded = () if folded is None else (folded,)
         self.tables: dict[int, tuple[Tensor, dict[Rotary, tuple]]] = {}
 
@@ -234,11 +238,11 @@ class GPUDecoder:
     def scores(self, x_RD: Tensor, norm: Norm = NO_NORM) -> Tensor:
         """Scores [R, V] of the last block's output; norm: the norm yet to be applied to it."""
         head = self.head
-        weight, bias = head.matrix(self.decoder.inputs.tokens)
+        _, bias = head.matrix(self.decoder.inputs.tokens)
         if head.scale != 1:
             x_RD, norm = (x_RD * head.scale, norm) if norm is NO_NORM else (x_RD, scaled(norm, head.scale))
         folded = self.folded if norm is not NO_NORM and self.last is not NO_NORM else ()
-        return scores_of(x_RD, weight.detach(), bias, norm, folded, self.padded_PD)
+        return scores_of(x_RD, self.word_weight, bias, norm, folded, self.padded_PD)
 
 
 def padded(weight_VD: Tensor) -> Tensor:
@@ -248,14 +252,17 @@ def padded(weight_VD: Tensor) -> Tensor:
 
 def scores_of(
     x_RD: Tensor,
-    weight_VD: Tensor,
+    weight_VD: Weight,
     bias_V: Tensor | None,
     norm: Norm,
     folded: tuple[Folded, ...],
-    padded_PD: Tensor,
+    padded_PD: Tensor | None,
 ) -> Tensor:
-    """Scores in fp32: of several rows by cuBLAS, which has no fast kernel for one row."""
-    if len(x_RD) == 1 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
+    """Scores in fp32: of several rows by cuBLAS, which has no fast kernel for one row.
+
+    padded_PD: the weight for cuBLAS, unless it is packed.
+    """
+    if len(x_RD) == 1 or not x_RD.is_cuda or x_RD.dtype == torch.float32 or padded_PD is None:
         return linear(x_RD, weight_VD, bias_V, norm=norm, folded=folded, dtype=torch.float32)
     scores_RP = torch.mm(normalize(x_RD, norm), padded_PD.t(), out_dtype=torch.float32)
     scores_RV = scores_RP[:, : len(weight_VD)]
@@ -270,16 +277,16 @@ def scaled(norm: Norm, scale: float) -> Norm:
 
 
 def gpu_decoder_of(decoder: Decoder) -> GPUDecoder | None:
-    """The decoder by its kernels; None if a part of it has none."""
+    """The decoder by its kernels, weights as they are; None if a part of it has none."""
     try:
         return GPUDecoder(decoder)
     except NoKernel:
         return None
 
 
-def gpu_block(block: Block) -> GPUBlock:
-    cross = None if block.cross is None else gpu_cross_attention(block.cross)
-    return gpu_self_attention(block.attention), cross, gpu_feed_forward(block.feed_forward)
+def gpu_block(block: Block, kind: str | None) -> GPUBlock:
+    cross = None if block.cross is None else gpu_cross_attention(block.cross, kind)
+    return gpu_self_attention(block.attention, kind), cross, gpu_feed_forward(block.feed_forward, kind)
 
 
 def linked(blocks: list[GPUBlock], last: Norm) -> list[GPUBlock]:
@@ -333,39 +340,36 @@ def attention_of(module: nn.Module) -> tuple[MultiHeadAttention, float]:
     return layer, layer.key_width**-0.5 if type(layer.score) is ScaledDot else 1.0
 
 
-def gpu_self_attention(module: nn.Module) -> GPUSelfAttention:
+def gpu_self_attention(module: nn.Module, kind: str | None) -> GPUSelfAttention:
     residual, (layer, scale) = gpu_residual(module), attention_of(module)
     if type(layer.position) not in (NoPosition, Rotary, StretchedRotary):
         raise NoKernel(type(layer.position).__name__)
     rotary = layer.position if isinstance(layer.position, Rotary) else None
-    qkv = joined([layer.query, layer.key, layer.value])
-    return GPUSelfAttention(
-        residual, qkv, pair(layer.out), layer.heads, scale, rotary, folded_into(residual, qkv)
-    )
+    qkv = joined([layer.query, layer.key, layer.value], kind)
+    out = pair(layer.out, kind)
+    return GPUSelfAttention(residual, qkv, out, layer.heads, scale, rotary, folded_into(residual, qkv))
 
 
-def gpu_cross_attention(module: nn.Module) -> GPUCrossAttention:
+def gpu_cross_attention(module: nn.Module, kind: str | None) -> GPUCrossAttention:
     residual, (layer, scale) = gpu_residual(module), attention_of(module)
     if type(layer.position) is not NoPosition:
         raise NoKernel("positions between source and target")
-    query = pair(layer.query)
-    return GPUCrossAttention(
-        residual, query, pair(layer.out), layer.heads, scale, folded_into(residual, query)
-    )
+    query, out = pair(layer.query, kind), pair(layer.out, kind)
+    return GPUCrossAttention(residual, query, out, layer.heads, scale, folded_into(residual, query))
 
 
-def gpu_feed_forward(module: nn.Module) -> GPUFeedForward:
+def gpu_feed_forward(module: nn.Module, kind: str | None) -> GPUFeedForward:
     residual, layer = gpu_residual(module), module.layer
     if not isinstance(layer, FeedForward | GatedFeedForward):
         raise NoKernel(type(layer).__name__)
     name = next((name for name, function in FUNCTIONS.items() if function is layer.activation), None)
     if name not in ACTIVATIONS or layer.down.weight.shape[1] > WIDEST:
         raise NoKernel("feed-forward")
-    first, gated = pair(layer.up), None
+    first, gated = pair(layer.up, kind), None
     if isinstance(layer, GatedFeedForward):
-        first, gated = pair(layer.gate), pair(layer.up)
+        first, gated = pair(layer.gate, kind), first
     both = [first] if gated is None else [first, gated]
-    return GPUFeedForward(residual, first, gated, pair(layer.down), name, folded_into(residual, *both))
+    return GPUFeedForward(residual, first, gated, pair(layer.down, kind), name, folded_into(residual, *both))
 
 
 def folded_into(residual: GPUResidual, *matrices: Pair) -> tuple[Folded, ...]:
@@ -374,11 +378,17 @@ def folded_into(residual: GPUResidual, *matrices: Pair) -> tuple[Folded, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def pair(layer: nn.Linear) -> Pair:
-    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+def in_bits(weight_NK: Tensor, kind: str | None) -> Weight:
+    """A weight as the kernels read it. kind: "int8" or "fp8" packs it."""
+    return weight_NK if kind is None else packed(weight_NK, kind)
 
 
-def joined(layers: list[nn.Linear]) -> Pair:
+def pair(layer: nn.Linear, kind: str | None) -> Pair:
+    return in_bits(layer.weight.detach(), kind), None if layer.bias is None else layer.bias.detach()
+
+
+def joined(layers: list[nn.Linear], kind: str | None) -> Pair:
     """Several layers that read the same input, as one."""
-    weights, biases = zip(*map(pair, layers), strict=True)
-    return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
+    weight = in_bits(torch.cat([layer.weight.detach() for layer in layers]), kind)
+    biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+    return weight, torch.cat(biases) if biases else None

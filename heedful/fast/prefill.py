@@ -4,6 +4,8 @@ This computes what the encoder and the decoder compute by themselves, but writes
 buffers, of few sizes. Nothing on the way asks the host for anything, so all of it can be one captured graph:
 a prompt takes some hundred launches, and a GPU is done with a short one before they are made.
 
+Packed weights are for steps: prompts and sources are read with the model's own.
+
 A prompt may be padded to any length. Padding lies in the future of every real token, and what it leaves in
 the buffers is overwritten before it is read.
 """
@@ -92,7 +94,8 @@ class Prefill:
             source_view = View(full(), T, S, source_BSD.device, view.q_pos, places_BS)
         encodings_TD = self.gpu.table(runner.slots)[0][:T]
         x_RTD = decoder.inputs.tokens(runner.prompts_RS[:, :T]) + encodings_TD
-        if self.encoder is None and 1 < runner.rows * T <= (FEW if x_RTD.is_cuda else FEW_INTERPRETED):
+        few = 1 < runner.rows * T <= (FEW if x_RTD.is_cuda else FEW_INTERPRETED)
+        if self.encoder is None and self.gpu.kind is None and few:
             return self.gpu.scores(at_last(self.by_kernels(runner, x_RTD, view), buffers.lengths_R))
         for block, layer in zip(self.gpu.stack.blocks, prefill_caches(runner), strict=True):
             x_RTD = block(x_RTD, view, source_BSD, source_view, layer)
@@ -136,7 +139,7 @@ class Prefill:
 
         Rotary angles depend on T alone, so they are made once, and not by every replay of a graph.
         """
-        view = View(mask, T, T, self.gpu.padded_PD.device, None, places_BT)
+        view = View(mask, T, T, self.gpu.device, None, places_BT)
         if (mask, T) not in self.angles:
             memo = self.angles[mask, T] = {}
             for layer in layers:

@@ -52,7 +52,7 @@ class PromptReader:
 
     def __init__(self, gpu: GPUDecoder, encoder: Encoder | None) -> None:
         self.runners = RunnerPool(gpu, encoder)  # its own: they are used on another stream
-        self.device = gpu.padded_PD.device
+        self.device = gpu.device
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.handed_over: torch.cuda.Event | None = None
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .dependent_launch import early, invite, wait
 from .norms import LAYER, NO_NORM, NONE, Norm, _activate
+from .packed import PackedWeight, Weight, split, unpacked
 
 WIDE = 2048  # numbers of a row from which eight warps share it
 
@@ -33,12 +34,12 @@ class Folded:
     bias_N: Tensor  # W s + b
 
 
-def fold(weight_NK: Tensor, bias_N: Tensor | None, norm: Norm) -> Folded | None:
+def fold(weight_NK: Weight, bias_N: Tensor | None, norm: Norm) -> Folded | None:
     """None without a norm, and in fp32, where mean and deviation take two passes."""
     if norm.kind == NONE or weight_NK.dtype == torch.float32:
         return None
     assert norm.gain is not None
-    W = weight_NK.float()
+    W = unpacked(weight_NK)
     added_N = torch.zeros(len(W), device=W.device) if bias_N is None else bias_N.float()
     if norm.shift is not None:
         added_N = added_N + W @ norm.shift.float()
@@ -63,9 +64,9 @@ def _normed(z, total, squares, gains, K, EPS: tl.constexpr, KIND: tl.constexpr):
 
 @triton.jit
 def folded_kernel(
-    x, w, w2, b, b2, gains, gains2, gain, r, y, N, K,
-    NORM: tl.constexpr, EPS: tl.constexpr, ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr,
-    RESIDUAL: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
+    x, w, w2, s, s2, b, b2, gains, gains2, gain, r, y, N, K,
+    NORM: tl.constexpr, EPS: tl.constexpr, ACT: tl.constexpr, GATED: tl.constexpr, PACKED: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Each program reads BN rows of W whole."""
     invite(EARLY)
@@ -74,6 +75,10 @@ def folded_kernel(
     w_NK = tl.load(w + at_NK, mask=here_NK, other=0.0)
     if GATED:
         w2_NK = tl.load(w2 + at_NK, mask=here_NK, other=0.0)
+    if PACKED:
+        scale = tl.load(s + n, mask=n < N, other=0.0)
+        if GATED:
+            scale2 = tl.load(s2 + n, mask=n < N, other=0.0)
     if BIAS:
         bias = tl.load(b + n, mask=n < N, other=0.0).to(tl.float32)
         if GATED:
@@ -89,13 +94,20 @@ def folded_kernel(
         v_NK = tl.broadcast_to(v[None, :], (BN, BK))
         turned = (v * g)[None, :]
         z, total, squares = tl.reduce((w_NK.to(tl.float32) * turned, v_NK, v_NK * v_NK), 1, _add)
-        z = _normed(z, total, squares, taken, K, EPS, NORM)
         if GATED:
-            u = _normed(tl.sum(w2_NK.to(tl.float32) * turned, 1), total, squares, taken2, K, EPS, NORM)
+            u = tl.sum(w2_NK.to(tl.float32) * turned, 1)
     else:
         z = tl.sum(w_NK.to(tl.float32) * v[None, :], 1)
         if GATED:
             u = tl.sum(w2_NK.to(tl.float32) * v[None, :], 1)
+    if PACKED:
+        z *= scale
+        if GATED:
+            u *= scale2
+    if NORM:
+        z = _normed(z, total, squares, taken, K, EPS, NORM)
+        if GATED:
+            u = _normed(u, total, squares, taken2, K, EPS, NORM)
     if BIAS:
         z += bias
         if GATED:
@@ -110,12 +122,12 @@ def folded_kernel(
 
 def row_linear(
     x_1K: Tensor,
-    weight_NK: Tensor,
+    weight_NK: Weight,
     bias_N: Tensor | None,
     *,
     folded: tuple[Folded, ...] = (),
     act: int = 0,
-    gated: tuple[Tensor, Tensor | None] | None = None,
+    gated: tuple[Weight, Tensor | None] | None = None,
     residual_1N: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
@@ -126,25 +138,29 @@ def row_linear(
     (_, K), N = x_1K.shape, weight_NK.shape[0]
     y_1N = torch.empty(1, N, dtype=dtype or x_1K.dtype, device=x_1K.device)
     norm = folded[0].norm if folded else NO_NORM
-    weight2, bias2 = gated or (None, None)
+    other, bias2 = gated or (None, None)
+    (numbers, scales), (numbers2, scales2) = split(weight_NK), split(other)
     if folded:
         bias_N, bias2 = folded[0].bias_N, folded[-1].bias_N
     tensors = (
-        weight_NK, weight2, bias_N, bias2, folded[0].gains_N if folded else None,
+        numbers, numbers2, scales, scales2, bias_N, bias2, folded[0].gains_N if folded else None,
         folded[-1].gains_N if folded else None, norm.gain, residual_1N,
     )  # fmt: skip
     given = [x_1K if t is None else t for t in tensors]  # a kernel takes no None
-    rows, warps = shape(K, bool(folded), gated is not None)
+    is_packed = isinstance(weight_NK, PackedWeight)
+    rows, warps = shape(K, bool(folded), gated is not None, is_packed)
     folded_kernel[(triton.cdiv(N, rows),)](
         x_1K, *given, y_1N, N, K, NORM=norm.kind, EPS=norm.eps, ACT=act, GATED=gated is not None,
-        BIAS=bias_N is not None, RESIDUAL=residual_1N is not None, BN=rows, BK=triton.next_power_of_2(K),
-        num_warps=warps, **early(x_1K.device),
+        PACKED=is_packed, BIAS=bias_N is not None, RESIDUAL=residual_1N is not None, BN=rows,
+        BK=triton.next_power_of_2(K), num_warps=warps, **early(x_1K.device),
     )  # fmt: skip
     return y_1N
 
 
-def shape(K: int, normed: bool, gated: bool) -> tuple[int, int]:
+def shape(K: int, normed: bool, gated: bool, is_packed: bool) -> tuple[int, int]:
     """Rows of a program and its warps: the fastest of those tried on an H200, widths 768 to 1,600."""
+    if is_packed:
+        return (2, 4) if K > WIDE else (4, 2)
     if K > WIDE:
         return 2, 8
     if gated:

@@ -19,6 +19,7 @@ from torch import Tensor
 from .dependent_launch import LINE, early, fetch, invite, wait
 from .folded import Folded, row_linear
 from .norms import ACTIVATIONS, NO_NORM, NONE, Norm, _activate, _row_stats, normalize
+from .packed import PackedWeight, Weight, split
 
 WIDEST = 8192  # a row that one program can hold
 FEW = 64  # rows up to which a kernel that starts early beats the vendor's library (by 8 % of a step)
@@ -29,9 +30,9 @@ TILES = 100  # programs that a GPU of about as many multiprocessors should have 
 
 @triton.jit
 def vector_kernel(
-    x, w, w2, b, b2, gain, shift, r, r_gain, r_shift, y, N, K,
-    NORM: tl.constexpr, EPS: tl.constexpr, ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr,
-    RESIDUAL: tl.constexpr, R_NORM: tl.constexpr, R_EPS: tl.constexpr,
+    x, w, w2, s, s2, b, b2, gain, shift, r, r_gain, r_shift, y, N, K,
+    NORM: tl.constexpr, EPS: tl.constexpr, ACT: tl.constexpr, GATED: tl.constexpr, PACKED: tl.constexpr,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, R_NORM: tl.constexpr, R_EPS: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One row: each program reads BN rows of W whole."""
@@ -52,11 +53,15 @@ def vector_kernel(
             v += tl.load(shift + k, mask=k < K, other=0.0).to(tl.float32)
         v = tl.where(k < K, v, 0.0)
     z = tl.sum(w_NK.to(tl.float32) * v[None, :], 1)
+    if PACKED:
+        z *= tl.load(s + n, mask=n < N, other=0.0)
     if BIAS:
         z += tl.load(b + n, mask=n < N, other=0.0).to(tl.float32)
     z = _activate(z, ACT)
     if GATED:
         u = tl.sum(w2_NK.to(tl.float32) * v[None, :], 1)
+        if PACKED:
+            u *= tl.load(s2 + n, mask=n < N, other=0.0)
         if BIAS:
             u += tl.load(b2 + n, mask=n < N, other=0.0).to(tl.float32)
         z = z * u
@@ -75,6 +80,7 @@ def vector_kernel(
 @triton.jit
 def _multiplied(v_MK, w_NK, z, TURNED: tl.constexpr):
     """z + v w^T, or its transpose."""
+    w_NK = w_NK.to(v_MK.dtype)
     if TURNED:
         z = tl.dot(w_NK, tl.trans(v_MK), z, input_precision="ieee")
     else:
@@ -84,9 +90,10 @@ def _multiplied(v_MK, w_NK, z, TURNED: tl.constexpr):
 
 @triton.jit
 def matrix_kernel(
-    x, w, w2, b, b2, r, y, M, N, K,
-    ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, PART: tl.constexpr,
-    TURNED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
+    x, w, w2, s, s2, b, b2, r, y, M, N, K,
+    ACT: tl.constexpr, GATED: tl.constexpr, PACKED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr,
+    PART: tl.constexpr, TURNED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Several rows: each program makes a tile of BM x BN, of PART columns of x if there are several parts.
 
@@ -101,9 +108,14 @@ def matrix_kernel(
         last = tl.minimum(first + PART, K)
         y += tl.program_id(2) * M * N
     if EARLY:
+        STEP: tl.constexpr = 2 * LINE if PACKED else LINE
         for k0 in range(first, last, BK):
-            line = k0 + tl.arange(0, (BK + LINE - 1) // LINE) * LINE
+            line = k0 + tl.arange(0, (BK + STEP - 1) // STEP) * STEP
             fetch(w + tl.minimum(n[:, None], N - 1) * K + tl.minimum(line[None, :], K - 1))
+    if PACKED:
+        scale = tl.load(s + n, mask=n < N, other=0.0)
+        if GATED:
+            scale2 = tl.load(s2 + n, mask=n < N, other=0.0)
     wait(EARLY)
     z = tl.zeros((BN, BM) if TURNED else (BM, BN), tl.float32)
     u = z
@@ -118,6 +130,10 @@ def matrix_kernel(
             u = _multiplied(v_MK, w2_NK, u, TURNED)
     if TURNED:
         z, u = tl.trans(z), tl.trans(u)
+    if PACKED:
+        z *= scale[None, :]
+        if GATED:
+            u *= scale2[None, :]
     here_MN = (m[:, None] < M) & (n[None, :] < N)
     at_MN = m[:, None].to(tl.int64) * N + n[None, :]
     if BIAS:
@@ -165,13 +181,13 @@ def sum_kernel(
 
 def linear(
     x_MK: Tensor,
-    weight_NK: Tensor,
+    weight_NK: Weight,
     bias_N: Tensor | None = None,
     *,
     norm: Norm = NO_NORM,
     folded: tuple[Folded, ...] = (),
     activation: str = "",
-    gated: tuple[Tensor, Tensor | None] | None = None,
+    gated: tuple[Weight, Tensor | None] | None = None,
     residual_MN: Tensor | None = None,
     residual_norm: Norm = NO_NORM,
     dtype: torch.dtype | None = None,
@@ -190,22 +206,25 @@ def linear(
     if M > 1:  # a norm is then cheaper done once than by every program that reads it
         x_MK = normalize(x_MK, norm)
         residual_MN = None if residual_MN is None else normalize(residual_MN, residual_norm)
-        bare = gated is None and residual_MN is None and dtype in (None, x_MK.dtype)
-        if bare and activation in LIBRARY and (M > FEW or few_for_library(M, N, K, activation)):
+        bare = gated is None and residual_MN is None and dtype in (None, x_MK.dtype) and activation in LIBRARY
+        few = M <= FEW and not few_for_library(M, N, K, activation)
+        if isinstance(weight_NK, Tensor) and bare and not few:
             return LIBRARY[activation](x_MK, weight_NK, bias_N)
     y_MN = torch.empty(M, N, dtype=dtype or x_MK.dtype, device=x_MK.device)
     other, other_bias = gated or (None, None)
+    (numbers, scales), (numbers2, scales2) = split(weight_NK), split(other)
     weights = [
-        x_MK if t is None else t for t in (weight_NK, other, bias_N, other_bias)
+        x_MK if t is None else t for t in (numbers, numbers2, scales, scales2, bias_N, other_bias)
     ]  # a kernel takes no None
     kept = x_MK if residual_MN is None else residual_MN
     choices: dict[str, Any] = {
-        "ACT": ACTIVATIONS[activation], "GATED": gated is not None, "BIAS": bias_N is not None,
-        "RESIDUAL": residual_MN is not None,
+        "ACT": ACTIVATIONS[activation], "GATED": gated is not None, "PACKED": scales is not None,
+        "BIAS": bias_N is not None, "RESIDUAL": residual_MN is not None,
     }  # fmt: skip
     if M > 1:
-        turned = x_MK.dtype != torch.float32 and M <= FEW and N >= TURNED_FROM
-        BM, BN, BK = turned_tiles(M) if turned else tiles(M, N, x_MK.dtype)
+        half = x_MK.dtype != torch.float32
+        turned = half and (scales is not None or M <= FEW and N >= TURNED_FROM)
+        BM, BN, BK = turned_tiles(M, scales is not None) if turned else tiles(M, N, x_MK.dtype)
         grid = (triton.cdiv(N, BN), triton.cdiv(M, BM))
         warps = 8 if BM * BN > 4096 else 4
         matrix_kernel[grid](
@@ -226,7 +245,7 @@ def linear(
 
 
 def linear_sum(
-    x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, residual_MN: Tensor, norm: Norm
+    x_MK: Tensor, weight_NK: Weight, bias_N: Tensor | None, residual_MN: Tensor, norm: Norm
 ) -> tuple[Tensor, Tensor]:
     """y = x W^T + b + residual of several rows, and norm(y).
 
@@ -234,8 +253,14 @@ def linear_sum(
     and what adds their parts up is the kernel of the norm.
     """
     (M, K), N = x_MK.shape, weight_NK.shape[0]
-    turned = x_MK.dtype != torch.float32 and M <= FEW and N >= NARROW_FROM[0] and K >= NARROW_FROM[1]
-    BM, BN, BK, P = (*turned_tiles(M), 4) if turned else shared_tiles(M, N, K, x_MK.dtype)
+    numbers, scales = split(weight_NK)
+    half, is_packed = x_MK.dtype != torch.float32, scales is not None
+    turned = half and (is_packed or M <= FEW and N >= NARROW_FROM[0] and K >= NARROW_FROM[1])
+    if not turned:
+        BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
+    else:
+        BM, BN, BK = turned_tiles(M, is_packed)
+        P = parts_of(M, N, K, BM, BN, BK) if is_packed else 4
     if P == 1:
         y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
         return y_MN, normalize(y_MN, norm)
@@ -243,9 +268,9 @@ def linear_sum(
     P = triton.cdiv(K, part)
     parts_PMN = torch.empty(P, M, N, dtype=torch.float32, device=x_MK.device)
     matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
-        x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False,
-        RESIDUAL=False,
-        PART=part, TURNED=turned, BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
+        x_MK, numbers, x_MK, x_MK if scales is None else scales, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K,
+        ACT=0, GATED=False, PACKED=is_packed, BIAS=False, RESIDUAL=False, PART=part, TURNED=turned,
+        BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
     )  # fmt: skip
     y_MN = torch.empty_like(residual_MN)
     normed_MN = y_MN if norm.kind == NONE else torch.empty_like(y_MN)
@@ -278,9 +303,9 @@ def few_for_library(M: int, N: int, K: int, activation: str) -> bool:
     return M <= 16 and not activation and N * K >= 6_000_000
 
 
-def turned_tiles(M: int) -> tuple[int, int, int]:
+def turned_tiles(M: int, is_packed: bool) -> tuple[int, int, int]:
     """Tiles of W x^T in half precision."""
-    return max(16, triton.next_power_of_2(M)), 64, 128
+    return max(16, triton.next_power_of_2(min(M, FEW))), 64, 256 if is_packed and M <= 16 else 128
 
 
 def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:
@@ -297,5 +322,10 @@ def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:
 def shared_tiles(M: int, N: int, K: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
     """The same, and how many programs share a tile: few tiles of long sums."""
     BM, BN, BK = tiles(M, N, dtype)
+    return BM, BN, BK, parts_of(M, N, K, BM, BN, BK)
+
+
+def parts_of(M: int, N: int, K: int, BM: int, BN: int, BK: int) -> int:
+    """How many programs share a tile, so that there is something to do for all, and enough for each."""
     programs = triton.cdiv(M, BM) * triton.cdiv(N, BN)
-    return BM, BN, BK, max(1, min(2 * TILES // programs, K // (2 * BK)))
+    return max(1, min(2 * TILES // programs, K // (2 * BK)))
