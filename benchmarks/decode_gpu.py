@@ -5,8 +5,8 @@ after a long prompt; in bf16, scores are as near to those of fp32 as the parts' 
 second of whole calls (the prompt or source read, every token looked at), and of the graph alone. grid: a step
 by its graph at three sizes, four batches and two lengths, beside the time that reading its weights, keys and
 values takes at the speed of a copy. packed: products and steps of weights in 8 bits beside those of the same
-weights in fp32. weights: a step after 32 tokens with weights in bf16, int8 and fp8. `heedful evaluate RUN --text
-FILE --weights int8` measures the loss that they cost.
+weights in fp32. weights: a step after 32 tokens with the model's own weights, int8 and fp8, and the relative
+error of these. `heedful evaluate RUN --text FILE --weights int8` measures the loss that they cost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from heedful.fast.kernels.norms import LAYER, NO_NORM, Norm, normalize
 from heedful.fast.kernels.packed import KINDS, PackedWeight, packed, unpacked
 from heedful.fast.rounding import round_weights
 from heedful.models import gpt2, llama, transformer
-from heedful.models.base.shells import Decoder, EncoderDecoder
+from heedful.models.base.shells import Decoder, EncoderDecoder, decoder_of
 
 VOCAB = 32000
 
@@ -183,7 +183,7 @@ def check_long(name: str, model: Decoder) -> None:
 
 
 def time_step(
-    size: str, fast: FastModel, rows: int, length: int, bandwidth: float, weights: str = "bf16"
+    size: str, fast: FastModel, rows: int, length: int, bandwidth: float, weights: str = "own"
 ) -> None:
     """A step by its graph after so many tokens, and its bound."""
     layers, width, _ = SIZES[size]
@@ -203,13 +203,30 @@ def time_step(
             runner.run("likeliest", runner.take_likeliest)
         torch.cuda.synchronize()
         best = min(best, (time.perf_counter() - start) / CHUNK)
-    bytes_each = 2 if weights == "bf16" else 1
-    read = bytes_each * (layers * 12 * width**2 + 50257 * width) + rows * 4 * layers * width * (length + 12)
+    own = decoder_of(fast.model).inputs.tokens.weight.dtype.itemsize
+    read = (own if weights == "own" else 1) * (layers * 12 * width**2 + 50257 * width)
+    read += own * rows * 2 * layers * width * (length + 12)
     print(
         f"{size:>6} {weights:4} batch {rows:3} after {length:5}: {1e3 * best:7.3f} ms "
         f"{rows / best:9,.0f} tokens/s, {read / bandwidth / best:4.0%} of the bound",
         flush=True,
     )
+
+
+def time_weights(
+    size: str, dtype: torch.dtype, kinds: list[str], batches: list[int], bandwidth: float
+) -> None:
+    """Steps with the model's own weights and with packed ones, whose relative error is told too."""
+    model = gpt2_of(size, 2048).to(dtype)
+    for kind in kinds:
+        if kind != "own":
+            weight = model.stack.blocks[0].feed_forward.layer.up.weight.detach()
+            error = (unpacked(packed(weight, kind)) - weight).norm() / weight.norm()
+            print(f"{size:>6} {kind:4} weights are off by {error.item():.4f} of their norm", flush=True)
+        fast = for_decoding(model, "fp32" if kind == "own" else kind)
+        for rows in batches:
+            time_step(size, fast, rows, 32, bandwidth, kind)
+        del fast
 
 
 def check_packed(size: str) -> None:
@@ -302,11 +319,15 @@ def main() -> None:
     every = ["check", "speed", "grid", "packed", "weights"]
     options.add_argument("--part", choices=every, action="append")
     options.add_argument(
-        "--weights", choices=["bf16", *KINDS], action="append", help="of the part of that name"
+        "--weights", choices=["own", *KINDS], action="append", help="of the part of that name"
+    )
+    options.add_argument("--rows", type=int, action="append", help="of the parts grid and weights")
+    options.add_argument(
+        "--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of the part weights"
     )
     options.add_argument("--size", choices=list(SIZES), action="append")
     asked = options.parse_args()
-    parts = asked.part or every
+    parts, batches = asked.part or every, asked.rows or [1, 4, 16, 64]
     if "check" in parts:
         check("GPT-2 124M", gpt2_124m())
         check("LLaMA, 4 layers of 768, 12 heads on 4", llama_of(4, 768, 12, 4))
@@ -326,7 +347,7 @@ def main() -> None:
         for size in asked.size or SIZES:
             model = gpt2_of(size, 2048).bfloat16()
             for length in (32, 1024):
-                for rows in (1, 4, 16, 64):
+                for rows in batches:
                     time_step(size, for_decoding(model), rows, length, bandwidth)
             del model
     if "packed" in parts:
@@ -337,13 +358,8 @@ def main() -> None:
     if "weights" in parts:
         bandwidth = ceilings("cuda", 1, False)["bandwidth"]
         for size in asked.size or SIZES:
-            model = gpt2_of(size, 2048).bfloat16()
-            for weights in asked.weights or ("bf16", *KINDS):
-                fast = for_decoding(model, "fp32" if weights == "bf16" else weights)
-                for rows in (1, 4, 16, 64):
-                    time_step(size, fast, rows, 32, bandwidth, weights)
-                del fast
-            del model
+            kinds = asked.weights or ["own", *KINDS]
+            time_weights(size, getattr(torch, asked.dtype), kinds, batches, bandwidth)
 
 
 if __name__ == "__main__":

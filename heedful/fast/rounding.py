@@ -1,7 +1,7 @@
 """Weights rounded in place to the numbers of 8 bits that the kernels of a step read (`kernels/packed.py`).
 
-A model that was rounded so computes on any device, and by the plain parts, what packed steps compute. Its loss
-beside that of the model as it was is what packing costs.
+A model rounded like this computes on any device, by the plain parts, what packed steps compute. What packing
+costs is the difference between its loss and that of the model as it was.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .kernels.packed import packed, unpacked
 def round_weights(model: Decoder | EncoderDecoder, kind: str) -> None:
     """Round what a step multiplies with: the decoder's matrices, but for keys and values of a source.
 
-    kind: "int8" or "fp8". The embedding stays as it is: where it is also the matrix of the scores, that becomes
-    a matrix of its own.
+    kind: "int8" or "fp8". The embedding stays as it is. Where the output layer uses it too, the output layer
+    gets a matrix of its own.
     """
     decoder = decoder_of(model)
     for layer in read_by_steps(decoder):

@@ -23,6 +23,7 @@ from .norms import LAYER, NO_NORM, NONE, Norm, _activate
 from .packed import PackedWeight, Weight, split, unpacked
 
 WIDE = 2048  # numbers of a row from which eight warps share it
+NARROW = 1024  # numbers up to which a program of a packed weight has fewer rows
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,9 @@ def row_linear(
 def shape(K: int, normed: bool, gated: bool, is_packed: bool) -> tuple[int, int]:
     """Rows of a program and its warps: the fastest of those tried on an H200, widths 768 to 1,600."""
     if is_packed:
-        return (2, 4) if K > WIDE else (4, 2)
+        if K > WIDE:
+            return 2, 8
+        return (8, 4) if normed and not gated and K > NARROW else (4, 4)
     if K > WIDE:
         return 2, 8
     if gated:

@@ -19,7 +19,7 @@ from torch import Tensor
 from .dependent_launch import LINE, early, fetch, invite, wait
 from .folded import Folded, row_linear
 from .norms import ACTIVATIONS, NO_NORM, NONE, Norm, _activate, _row_stats, normalize
-from .packed import PackedWeight, Weight, split
+from .packed import Weight, split
 
 WIDEST = 8192  # a row that one program can hold
 FEW = 64  # rows up to which a kernel that starts early beats the vendor's library (by 8 % of a step)
@@ -224,12 +224,16 @@ def linear(
     if M > 1:
         half = x_MK.dtype != torch.float32
         turned = half and (scales is not None or M <= FEW and N >= TURNED_FROM)
-        BM, BN, BK = turned_tiles(M, scales is not None) if turned else tiles(M, N, x_MK.dtype)
+        if half and scales is not None:
+            how = packed_tiles(M, N, gated is not None)
+        else:
+            BM, BN, BK = turned_tiles(M) if turned else tiles(M, N, x_MK.dtype)
+            how = BM, BN, BK, 8 if BM * BN > 4096 else 4, 3 if gated else 4
+        BM, BN, BK, warps, stages = how
         grid = (triton.cdiv(N, BN), triton.cdiv(M, BM))
-        warps = 8 if BM * BN > 4096 else 4
         matrix_kernel[grid](
             x_MK, *weights, kept, y_MN, M, N, K, **choices, PART=0, TURNED=turned, BM=BM, BN=BN, BK=BK,
-            num_warps=warps, num_stages=3 if gated else 4, **early(x_MK.device),
+            num_warps=warps, num_stages=stages, **early(x_MK.device),
         )  # fmt: skip
         return y_MN
     norms = [x_MK if t is None else t for t in (norm.gain, norm.shift)]
@@ -254,13 +258,14 @@ def linear_sum(
     """
     (M, K), N = x_MK.shape, weight_NK.shape[0]
     numbers, scales = split(weight_NK)
-    half, is_packed = x_MK.dtype != torch.float32, scales is not None
+    half, is_packed, stages = x_MK.dtype != torch.float32, scales is not None, 4
     turned = half and (is_packed or M <= FEW and N >= NARROW_FROM[0] and K >= NARROW_FROM[1])
     if not turned:
         BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
+    elif is_packed:
+        BM, BN, BK, P, stages = packed_shared_tiles(M, K)
     else:
-        BM, BN, BK = turned_tiles(M, is_packed)
-        P = parts_of(M, N, K, BM, BN, BK) if is_packed else 4
+        BM, BN, BK, P = *turned_tiles(M), 4
     if P == 1:
         y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
         return y_MN, normalize(y_MN, norm)
@@ -270,7 +275,7 @@ def linear_sum(
     matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
         x_MK, numbers, x_MK, x_MK if scales is None else scales, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K,
         ACT=0, GATED=False, PACKED=is_packed, BIAS=False, RESIDUAL=False, PART=part, TURNED=turned,
-        BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
+        BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=stages, **early(x_MK.device),
     )  # fmt: skip
     y_MN = torch.empty_like(residual_MN)
     normed_MN = y_MN if norm.kind == NONE else torch.empty_like(y_MN)
@@ -303,9 +308,26 @@ def few_for_library(M: int, N: int, K: int, activation: str) -> bool:
     return M <= 16 and not activation and N * K >= 6_000_000
 
 
-def turned_tiles(M: int, is_packed: bool) -> tuple[int, int, int]:
+def turned_tiles(M: int) -> tuple[int, int, int]:
     """Tiles of W x^T in half precision."""
-    return max(16, triton.next_power_of_2(min(M, FEW))), 64, 256 if is_packed and M <= 16 else 128
+    return max(16, triton.next_power_of_2(min(M, FEW))), 64, 128
+
+
+def packed_tiles(M: int, N: int, gated: bool) -> tuple[int, int, int, int, int]:
+    """Tiles, warps and stages of W x^T of a packed weight: the fastest of those tried on an H200."""
+    BM = turned_tiles(M)[0]
+    if BM == 16:
+        return BM, 32, 128, 2, 5
+    if gated:  # a program then holds tiles of two weights
+        return BM, 64, 128, 4, 3
+    return (BM, 64, 128, 4, 4) if N > WIDEST else (BM, 64, 256, 4, 3)
+
+
+def packed_shared_tiles(M: int, K: int) -> tuple[int, int, int, int, int]:
+    """Tiles of the same, how many programs share one, and stages."""
+    BM = turned_tiles(M)[0]
+    BN, parts, stages = (32, 8, 4) if BM == 16 else (64, 4, 3)
+    return BM, BN, 256, max(1, min(parts, K // 256)), stages
 
 
 def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:

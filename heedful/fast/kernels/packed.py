@@ -5,8 +5,8 @@ of 8 bits, multiplies them in the type of x, and scales the sum:
 
     y_n = sum_k x_k w_nk = scale_n * sum_k x_k number_nk
 
-int8 has steps of equal size, 127 on either side of zero. fp8 (e4m3) has four significant bits, and so is finer
-near zero and coarser far from it.
+int8 has steps of equal size, 127 on either side of zero. fp8 (e4m3) has four significant bits: its steps are
+smaller near zero and larger far from it.
 """
 
 from __future__ import annotations
