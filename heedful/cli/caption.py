@@ -50,7 +50,7 @@ def caption(given: CaptionOptions) -> None:
     utf8_out()
     from ..use.load import load
 
-    model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
+    model = load(given.run, given.device, weights=given.weights)
     model.check_can("caption")
     how = model.decoding("caption", options)
     done = 0

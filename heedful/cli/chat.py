@@ -101,14 +101,14 @@ def opened(given: ChatOptions, options: dict[str, Any]) -> tuple[Model, Conversa
     from ..use.conversation import Conversation
     from ..use.load import load
 
-    model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
+    model = load(given.run, given.device, weights=given.weights)
     if "generate" not in model.can:
         able = next((name for name in ("translate", "summarize", *model.can) if name in model.can), "")
         refuse_stage(Path(given.run), model.architecture, "chat")
         instead = f": `{command(able, given.run)}` answers each line" if able in LINE_BY_LINE else ""
         raise BadInput(f"{given.run} is {IN_WORDS[model.kind]}, which cannot chat{instead}")
     if isinstance(options.get("draft"), str):
-        draft = load(options["draft"], model.device, weights=given.weights, quantize=given.quantize)
+        draft = load(options["draft"], model.device, weights=given.weights)
         options = options | {"draft": draft}
     return model, Conversation(model, options, given.system)
 

@@ -111,9 +111,9 @@ class EvaluateOptions:
     """text-to-image: the model that tells what pictures show: a run of text-to-image with
     train.stage=judge, or, where captions are classes, of image-classify."""
 
-    quantize: Annotated[Literal["int8"] | None, arg("int8", "none")] = None
-    """Judge the model twice, as it is and with the weights of its blocks rounded to 8 bits (torchao):
-    what is printed are the figures of the rounded one, each beside that of fp32."""
+    weights: Annotated[Literal["int8", "fp8"] | None, arg("int8|fp8", "none")] = None
+    """Models that write: evaluate twice, as the model is and with the weights that `--weights` of other
+    commands rounds to 8 bits. Prints the figures of the rounded model, each beside that of fp32."""
 
     json: bool = False
     """Print one JSON object instead: every figure in full, the confusion matrix, signatures."""
@@ -133,9 +133,9 @@ def evaluate(given: EvaluateOptions) -> None:
     """Measure a run on held-out data and print what it scores."""
     run = Path(given.run)
     if present(run / STAGES):
-        if given.quantize is not None:
+        if given.weights is not None:
             raise BadInput(
-                one_line(f"--quantize is for one model, and {run} holds one for each stage: leave it out")
+                one_line(f"--weights is for one model, and {run} holds one for each stage: leave it out")
             )
         return evaluate_painter(given)
     alone = given.text is not None and not present(run / RECIPE)
@@ -150,11 +150,11 @@ def evaluate(given: EvaluateOptions) -> None:
     check_columns(given, source)
     output = None if given.output is None else new_file(given.output, run)
     described = {"task": recipe.task, "run": str(run), "step": best_step(run)}
-    described |= {"quantize": given.quantize} if given.quantize else {}
+    described |= {"weights": given.weights} if given.weights else {}
     say(f"task: {recipe.task}; data: {source.told}")
     measured = measure(given, run, source)
-    if given.quantize is not None:
-        plain, measured = measured, measure(given, run, source, given.quantize)
+    if given.weights is not None:
+        plain, measured = measured, measure(given, run, source, given.weights)
         measured = replace(measured, beside={"fp32": plain.metrics})
     if measured.report.counts:
         say(measured.report.sentence())
@@ -169,16 +169,15 @@ def evaluate(given: EvaluateOptions) -> None:
 
 
 def measure(
-    given: EvaluateOptions, run: Path, source: EvaluationData, quantize: Literal["int8"] | None = None
+    given: EvaluateOptions, run: Path, source: EvaluationData, weights: str | None = None
 ) -> Measured:
     """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
 
     from ..tasks.evaluation import EvaluationRequest
-    from ..use.load import load
 
     assert source.recipe is not None
-    model = load(run, given.device, quantize=quantize)
+    model = loaded(given, weights)
     asked = EvaluationRequest(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     if source.recipe.task in SEARCHING:
         how = search(given)
@@ -194,12 +193,12 @@ def evaluate_text(given: EvaluateOptions) -> None:
     source = EvaluationData(None, {"text": str(given.text)}, True)
     say(f"evaluating {given.run}; data: {source.told}")
     measured = measure_text(given)
-    if given.quantize is not None:
-        measured, plain = measure_text(given, given.quantize), measured
+    if given.weights is not None:
+        measured, plain = measure_text(given, given.weights), measured
         measured = replace(measured, beside={"fp32": plain.metrics})
     refuse_not_finite(measured)
     described = {"task": "lm", "run": given.run, "step": None}
-    described |= {"quantize": given.quantize} if given.quantize else {}
+    described |= {"weights": given.weights} if given.weights else {}
     if given.json:
         print(json.dumps(described | as_json(source, measured), indent=2))
     else:
@@ -214,18 +213,17 @@ def check_text_options(given: EvaluateOptions) -> None:
     if not is_there(given.text):
         raise BadInput(one_line(f"--text {given.text} is not there"))
     others = {name for name in vars(given) if getattr(given, name) not in (None, ())}
-    for name in sorted(others - {"run", "text", "context", "stride", "quantize", "json", "batch", "device"}):
+    for name in sorted(others - {"run", "text", "context", "stride", "weights", "json", "batch", "device"}):
         raise BadInput(f"--{name.replace('_', '-')} does not fit --text on a language model: leave it out")
 
 
-def measure_text(given: EvaluateOptions, quantize: Literal["int8"] | None = None) -> Measured:
+def measure_text(given: EvaluateOptions, weights: str | None = None) -> Measured:
     """The figures of a text, with intervals."""
     from ..data.documents import read_texts
     from ..tasks.evaluation import Measured
-    from ..use.load import load
     from ..use.perplexity import perplexity
 
-    model = load(given.run, given.device, quantize=quantize)
+    model = loaded(given, weights)
     text = "".join(read_texts(str(given.text)))
     found = perplexity(model, text, given.context, given.stride, given.batch)
     return Measured(
@@ -236,6 +234,19 @@ def measure_text(given: EvaluateOptions, quantize: Literal["int8"] | None = None
         signature={"loss": f"windows|context:{found.context}|stride:{found.stride}"},
         counts={"tokens": len(found.nll), "bytes": found.bytes},
     )
+
+
+def loaded(given: EvaluateOptions, weights: str | None) -> Model:
+    """The model. weights: what the matrices of its steps are rounded to, on any device."""
+    from ..fast.rounding import round_weights
+    from ..use.load import load
+    from ..use.model import check_steps
+
+    model = load(given.run, given.device)
+    if weights is not None:
+        check_steps(model, weights)
+        round_weights(model.model, weights)  # type: ignore[arg-type]
+    return model
 
 
 def search(given: EvaluateOptions) -> DecodingOptions:
@@ -435,7 +446,7 @@ def refuse_not_finite(measured: Measured) -> None:
 
 def heading(described: dict[str, Any], source: EvaluationData, measured: Measured) -> str:
     step = "" if described["step"] is None else f", step {described['step']}"
-    rounded = f", {described['quantize']}" if "quantize" in described else ""
+    rounded = f", {described['weights']}" if "weights" in described else ""
     judged = f"{source.told}: {measured.examples:,} {measured.unit}"
     return f"{described['run']}: {described['task']}{step}{rounded}; {judged}"
 

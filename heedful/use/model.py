@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ..tasks.span import SpanReader
     from ..tasks.words import Vocabulary
 
-WEIGHTS = ("fp32", "fp16", "int8")
+WEIGHTS = {"cpu": ("fp32", "fp16", "int8"), "cuda": ("fp32", "int8", "fp8")}  # to write with, by device
 
 
 class Ability(Protocol):
@@ -101,7 +101,6 @@ class Model:
         folder: What messages call the model.
         own: Whether the folder is a run of heedful's own.
         weights: As in `load`.
-        quantize: As in `load`.
 
     Example:
         >>> model = heedful.load("runs/demo")
@@ -122,12 +121,11 @@ class Model:
         folder: str = "the model",
         own: bool = False,
         weights: str = "fp32",
-        quantize: str | None = None,
     ) -> None:
-        """own: the folder is a run of heedful's own. weights and quantize: as in `load`."""
+        """own: the folder is a run of heedful's own. weights: as in `load`."""
         self.loaded, self.folder, self.own, self.weights = loaded, folder, own, weights
-        self.quantize = quantize
-        self.check_weights()
+        if weights != "fp32":
+            check_weights(self, weights, self.device.type)
 
     # What it can do
 
@@ -341,32 +339,7 @@ class Model:
     def writing(self) -> FastModel:
         """The network as it writes, made ready at the first text."""
         network: Any = self.model
-        if self.quantize:  # torchao has kernels of its own
-            return FastModel(network)
         return for_decoding(network, self.weights, soon=SOON)
-
-    def check_weights(self) -> None:
-        """Refuse what would do nothing, and what is not known."""
-        if self.weights not in WEIGHTS:
-            raise BadInput(f'weights are {", ".join(WEIGHTS)}, not "{self.weights}"')
-        if self.weights == "fp32":
-            return
-        weight = next(self.model.parameters())
-        if weight.device.type != "cpu" or weight.dtype != torch.float32:
-            raise BadInput(
-                f'weights="{self.weights}" is for writing on a CPU from float32, and the model is '
-                f"{weight.dtype} on {weight.device}: leave out one of them"
-            )
-        if WRITERS.keys().isdisjoint(self.can):
-            described = IN_WORDS[self.kind]
-            raise BadInput(
-                f'{self.folder} is {described}, which writes nothing: leave out weights="{self.weights}"'
-            )
-        if not has_attention_cache(self.model):  # type: ignore[arg-type]
-            raise BadInput(
-                f'weights="{self.weights}" is for blocks of attention, and a {self.architecture} has none: '
-                f"leave it out"
-            )
 
     # How it looks
 
@@ -402,6 +375,33 @@ def recipe_of(run: Path) -> Recipe:
         found = read_json(inside(run, "recipe.json"))
         found.pop("facts", None)
         return from_json(found)
+
+
+def check_weights(model: Model, weights: str, device: str) -> None:
+    """Refuse weights that are not known, and those that would do nothing for a model on such a device."""
+    here = {"cpu": "a CPU", "cuda": "a GPU"}.get(device, f"a device of the type {device}")
+    usable = WEIGHTS.get(device, ("fp32",))
+    if weights not in usable:
+        raise BadInput(f'the weights of {here} are {", ".join(usable)}, not "{weights}": give one of these')
+    dtype = next(model.model.parameters()).dtype
+    if device == "cpu" and dtype != torch.float32:
+        raise BadInput(
+            f'weights="{weights}" is for writing on a CPU from float32, and the model is {dtype}: '
+            f"leave out one of them"
+        )
+    check_steps(model, weights)
+
+
+def check_steps(model: Model, weights: str) -> None:
+    """Refuse weights of steps for a model that has none, or none of attention."""
+    if WRITERS.keys().isdisjoint(model.can):
+        described = IN_WORDS[model.kind]
+        raise BadInput(f'{model.folder} is {described}, which writes nothing: leave out weights="{weights}"')
+    if not has_attention_cache(model.model):  # type: ignore[arg-type]
+        raise BadInput(
+            f'weights="{weights}" is for blocks of attention, and a {model.architecture} has none: '
+            f"leave it out"
+        )
 
 
 WRITERS: dict[str, WritingAbility] = {

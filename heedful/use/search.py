@@ -140,10 +140,27 @@ def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Readin
         )
     words = model.wording
     banned = [*map(list, how.bad_tokens), *words.banned(how.bad_words)]
+    check_packed(model, how, reading)
     draft = None if how.draft is None else draft_for(model, how.draft)
     stops = StopStrings(words, tuple(how.stop))
     ends = [*words.ends, *stops.tokens]
     return Search(model.writing, how, how.width(beam), ends, banned, stops, draft, reading)
+
+
+def check_packed(model: Model, how: DecodingOptions, reading: Reading | None) -> None:
+    """Refuse what takes the plain step, which would read the model's own weights on a GPU."""
+    rounded = [one for one in (model, how.draft) if getattr(one, "weights", "fp32") != "fp32"]
+    if not rounded or model.device.type == "cpu":
+        return
+    plain = {
+        "`draft` needs steps of several tokens": how.draft is not None,
+        "`coverage_penalty` needs attention weights": bool(how.coverage_penalty),
+        "pictures and `trees` need an encoder of their own": reading is not None,
+    }
+    weights = f'weights="{rounded[0].weights}"'
+    for why, given in plain.items():
+        if given:
+            raise BadInput(f"{why}, for which a GPU has no kernels with {weights}: leave out {weights}")
 
 
 def draft_for(model: Model, draft: Any) -> Decoder:

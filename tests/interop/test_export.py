@@ -256,8 +256,7 @@ for name in FORMATS:
     part(name, "write"), part(name, "reopen")
 for name in (*RECOGNIZED, "hf"):
     part(name, "read")
-theirs = ("transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript", "gguf", "peft", "torchao", \
-"sentencepiece")
+theirs = ("transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript", "gguf", "peft", "sentencepiece")
 print([name for name in theirs if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

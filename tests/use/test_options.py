@@ -68,7 +68,7 @@ def test_the_command_line_and_python_list_the_same_options(command):
     found = {name: shown[name].default for name in list(shown)[2:] if name not in own}
     assert found == {n: o.default for n, o in mine.items()}
     typed = {field.name: field.default for field in fields(options_of(command))}
-    others = {"run", "text", "json", "bad_lines", "device", "weights", "quantize", "trees", "chat"} | own
+    others = {"run", "text", "json", "bad_lines", "device", "weights", "trees", "chat"} | own
     others |= {"tree", "reference"}
     assert typed.keys() - others == mine.keys()
     untyped = {name for name in mine if typed[name] in (None, ())}  # so that it is known what was typed

@@ -86,14 +86,14 @@ def test_the_interval_is_that_of_independent_units():
     assert standard_error([value for value in nll[:64] for _ in range(UNIT)]) > 6 * standard_error(nll)
 
 
-def test_the_command_evaluates_folders_quantized_or_not(folders, capsys):
+def test_the_command_evaluates_folders_rounded_or_not(folders, capsys):
     given = ["evaluate", str(folders / "llama"), "--text", str(folders / "text.txt"), "--context", "16"]
     assert main([*given, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     expected = perplexity(heedful.load(folders / "llama"), TEXT, 16)
     assert plain["metrics"]["loss"] == pytest.approx(expected.loss)
     assert plain["data"]["tokens"] == len(expected.nll) and plain["signature"]["loss"].endswith("stride:16")
-    assert main([*given, "--quantize", "int8"]) == 0
+    assert main([*given, "--weights", "int8"]) == 0
     out = capsys.readouterr().out
     assert "nats per token; fp32: " in out and "perplexity" in out and "bits per byte" in out
 

@@ -24,7 +24,7 @@ from ...decode.options import batch_for, check_batch
 from ...errors import BadInput
 from ...files import one_line
 from ...use.texts import LONGEST, Tokenized
-from .options import LineOptions
+from .options import LineOptions, WeightOptions
 
 if TYPE_CHECKING:
     from ...use.model import Model
@@ -96,7 +96,7 @@ def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
     check_batch(given.batch)
     utf8_out()
     typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
-    how = {name: getattr(given, name) for name in ("weights", "quantize") if hasattr(given, name)}
+    how: dict[str, Any] = {"weights": given.weights} if isinstance(given, WeightOptions) else {}
     model = load(given.run, given.device, **how)
     model.check_can(work.what)
     show = Printer(given, work, model, raw=bool(given.text) or typing)

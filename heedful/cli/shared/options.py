@@ -118,13 +118,10 @@ class LineOptions:
 class WeightOptions:
     """How the weights of a model that writes are stored in memory."""
 
-    weights: Literal["fp32", "fp16", "int8"] = "fp32"
-    """Weight precision on a CPU: half (fp16) or a quarter (int8) of the memory traffic. int8 may change a
-    word."""
-
-    quantize: Annotated[Literal["int8"] | None, arg("int8", "none")] = None
-    """Round the weights of all blocks to 8 bits by torchao, on any device. `heedful evaluate
-    --quantize` measures the loss in quality."""
+    weights: Literal["fp32", "fp16", "int8", "fp8"] = "fp32"
+    """What a step multiplies with. CPU: fp16 and int8 read a half and a quarter of the bytes. GPU: int8 and
+    fp8, for one text at a time of a large model; several texts take longer. 8 bits may change a word;
+    `heedful evaluate --weights` measures the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,7 @@ class TextWriter(LineCommand[Answer]):
 
         draft = self.options.get("draft")
         if isinstance(draft, str):
-            given = self.given
-            self.options["draft"] = load(draft, model.device, weights=given.weights, quantize=given.quantize)
+            self.options["draft"] = load(draft, model.device, weights=self.given.weights)
         how = model.decoding(self.what, self.options)
         self.used = how.in_use(otherwise(self.what))
         return how
