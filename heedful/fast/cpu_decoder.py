@@ -30,10 +30,12 @@ from ..parts.layers import Branch, FeedForward, GatedFeedForward, LayerNorm, Pos
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Absolute, Sinusoidal
 from ..parts.positions.base import Memo, Position, Positions, index_of, once
+from ..parts.positions.rotary import Rotary, StretchedRotary
 from ..parts.view import View
-from ..parts.watch import is_watched
+from ..parts.watch import WATCHERS, is_watched
 from .cpu_weights import LinearWeights, Matrices, Matrix, matrices
 
+ZERO = torch.zeros((), dtype=torch.float32, device="cpu")
 FEW = 64  # heads of all rows together, up to which torch's own kernel for one query is the quickest
 
 
@@ -85,7 +87,7 @@ class PackedStack(AttentionStack):
         source_view: View | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad() if WATCHERS.get() else torch.inference_mode():  # what is recorded stays usable
             (B, T, _), x_RD = x_BTD.shape, x_BTD.flatten(0, 1)
             for i, block in enumerate(self.packed):
                 layer_cache = None if cache is None else cache.layers[i]
@@ -223,16 +225,36 @@ class PackedSelfAttention:
     """Self-attention: queries, keys and values by one product, their heads side by side."""
 
     def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
-        self.attend = PackedAttention(layer)
+        self.attend, self.turning = PackedAttention(layer), turning_of(layer)
         self.H, self.G = layer.heads, layer.kv_heads
-        self.qkv = joined([layer.query, layer.key, layer.value], make)
+        self.qkv = make(self.weights(layer))
         self.out = joined([layer.out], make)
 
+    def weights(self, layer: MultiHeadAttention) -> LinearWeights:
+        """Those of queries, keys and values; of what is turned, with the coordinates of a pair side by side."""
+        parts = [layer.query, layer.key, layer.value]
+        weights: list[Tensor] = [part.weight for part in parts]
+        biases: list[Tensor | None] = [part.bias for part in parts]
+        if self.turning is not None and layer.position.layout == "halves":
+            for i in (0, 1):
+                order_R, bias = self.turning.order(len(weights[i])), biases[i]
+                weights[i], biases[i] = weights[i][order_R], None if bias is None else bias[order_R]
+        return LinearWeights(weights, biases)
+
     def __call__(self, onto_RD: Tensor, x_RD: Tensor, B: int, view: View, cache: LayerCache | None) -> Tensor:
-        qk_BXTK, v_BGTK = split(self.qkv(x_RD), B, view.T, [self.H + self.G, self.G])
-        q_BHTK, k_BGTK = self.attend.both(qk_BXTK, self.H, view)
+        heads = [self.H, self.G, self.G]
+        y_RX = self.qkv(x_RD)
+        if self.turning is not None:
+            y_BTXK = y_RX.view(B, view.T, sum(heads), -1)
+            self.turning(y_BTXK.narrow(2, 0, self.H + self.G), view)
+        q_BHTK, k_BGTK, v_BGTK = split(y_RX, B, view.T, heads)
+        if self.turning is None:
+            q_BHTK = self.attend.queries(q_BHTK, view)
+            k_BGTK = self.attend.keys(k_BGTK, view.q_pos, view.memo)
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(k_BGTK, v_BGTK)
+        if self.turning is not None and is_watched(self.attend.layer):
+            q_BHTK, k_BGTK = self.turning.plain(q_BHTK), self.turning.plain(k_BGTK)
         return self.out.onto(onto_RD, rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view)))
 
 
@@ -282,7 +304,7 @@ def split(y_RX: Tensor, B: int, T: int, heads: list[int]) -> Sequence[Tensor]:
 def rows_of(x_BHTK: Tensor) -> Tensor:
     """[B, H, T, K] to [B T, H K]."""
     B, H, T, K = x_BHTK.shape
-    return x_BHTK.transpose(1, 2).reshape(B * T, H * K)
+    return (x_BHTK if T == 1 else x_BHTK.transpose(1, 2)).reshape(B * T, H * K)
 
 
 class PackedAttention:
@@ -303,15 +325,6 @@ class PackedAttention:
         q_BHTK = self.layer.query_norm(q_BHTK) if self.normed else q_BHTK
         return self.layer.position.rotate(q_BHTK, view.q_pos, view.memo) if self.turned else q_BHTK
 
-    def both(self, qk_BXTK: Tensor, H: int, view: View) -> tuple[Tensor, Tensor]:
-        """Queries and keys of the same tokens: without norms, they are turned together."""
-        if self.normed:
-            q_BHTK, k_BGTK = qk_BXTK[:, :H], qk_BXTK[:, H:]
-            return self.queries(q_BHTK, view), self.keys(k_BGTK, view.q_pos, view.memo)
-        if self.turned:
-            qk_BXTK = self.layer.position.rotate(qk_BXTK, view.q_pos, view.memo)
-        return qk_BXTK[:, :H], qk_BXTK[:, H:]
-
     def keys(self, k_BGSK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
         k_BGSK = self.layer.key_norm(k_BGSK) if self.normed else k_BGSK
         return self.layer.position.rotate(k_BGSK, positions, memo) if self.turned else k_BGSK
@@ -329,6 +342,45 @@ class PackedAttention:
             table = bias if table is None or bias is None else bias + table
         out_BH1K = attend_one(q_BHTK, k_NGSK, v_NGSK, self.scale, table)
         return out_BH1K if empty is None else out_BH1K.masked_fill(empty, 0)
+
+
+class Turning:
+    """Plain rotary positions of packed heads: a pair of coordinates is a complex number, turned by a product.
+
+    The coordinates of a pair must be neighbors. Where they are not, the rows of the joined matrix are put in
+    another order, those of queries and keys alike, so that no score changes.
+    """
+
+    def __init__(self, rotary: Rotary) -> None:
+        self.rotary = rotary
+
+    def __call__(self, x_BTXK: Tensor, view: View) -> None:
+        """Turn these heads where they are."""
+        turn = once(view.memo, ("turn", self.rotary.kind), lambda: self.turn(view.q_pos))
+        torch.view_as_complex(x_BTXK.unflatten(-1, (-1, 2))).mul_(turn)
+
+    def turn(self, positions: Positions) -> Tensor:
+        """[T, 1, K/2] or [B, T, 1, K/2], like the tokens."""
+        cos, sin = self.rotary.angles(index_of(positions), torch.float32)
+        turn = torch.complex(cos, sin)
+        return turn[:, None] if turn.ndim == 2 else turn.transpose(1, 2)
+
+    def order(self, rows: int) -> Tensor:
+        """The order of a projection's rows in which the coordinates of each pair are neighbors."""
+        order_R = torch.arange(rows)
+        if self.rotary.layout == "interleaved":
+            return order_R
+        return order_R.view(-1, 2, self.rotary.width // 2).transpose(1, 2).flatten()
+
+    def plain(self, x_BHTK: Tensor) -> Tensor:
+        """Queries or keys with their coordinates as the model has them, for whoever looks."""
+        return x_BHTK[..., self.order(x_BHTK.shape[-1]).argsort()]
+
+
+def turning_of(layer: MultiHeadAttention) -> Turning | None:
+    """How a layer's heads are turned by one product; None if they are turned otherwise, or not at all."""
+    plain = type(layer.position) in (Rotary, StretchedRotary) and isinstance(layer.query_norm, nn.Identity)
+    return Turning(layer.position) if plain else None
 
 
 def hidden_of(view: View, H: int) -> tuple[Tensor | None, Tensor | None]:
@@ -360,13 +412,18 @@ def attend_one(
         return F.scaled_dot_product_attention(q_BH1K, k_NGSK, v_NGSK, table, scale=scale)
 
     def together(x_BH1X: Tensor) -> Tensor:
-        return x_BH1X.reshape(N, W, G, M, -1).transpose(1, 2).reshape(N, G, W * M, -1)
+        if W == 1:
+            return x_BH1X.reshape(N * G, M, -1)
+        return x_BH1X.reshape(N, W, G, M, -1).transpose(1, 2).reshape(N * G, W * M, -1)
 
-    scores_NGXS = torch.matmul(q_BH1K if alone else together(q_BH1K), k_NGSK.mT).mul_(scale)
+    keys_PSK, values_PSK = k_NGSK.flatten(0, 1), v_NGSK.flatten(0, 1)  # P = N G products
+    scores_PXS = torch.baddbmm(ZERO, together(q_BH1K), keys_PSK.mT, beta=0, alpha=scale)
     if table is not None:
-        scores_NGXS += table if alone else together(table.expand(B, H, 1, S))
-    out_NGXK = torch.matmul(scores_NGXS.softmax(-1), v_NGSK)
-    return out_NGXK if alone else out_NGXK.view(N, G, W, M, K).transpose(1, 2).reshape(B, H, 1, K)
+        scores_PXS += together(table.expand(B, H, 1, S))
+    out_PXK = torch.bmm(scores_PXS.softmax(-1), values_PSK)
+    if W == 1:
+        return out_PXK.view(B, H, 1, K)
+    return out_PXK.view(N, G, W, M, K).transpose(1, 2).reshape(B, H, 1, K)
 
 
 # Feed-forward.
@@ -380,7 +437,7 @@ def packed_feed(layer: FeedForward | GatedFeedForward, make: Matrices) -> Callab
 
         def gated(onto_RD: Tensor, x_RD: Tensor) -> Tensor:
             gate_RF, value_RF = both(x_RD).chunk(2, -1)
-            return down.onto(onto_RD, activation(gate_RF) * value_RF)
+            return down.onto(onto_RD, activation(gate_RF).mul_(value_RF))
 
         return gated
     up, activation = joined([layer.up], make), layer.activation

@@ -192,22 +192,23 @@ class GrowingLayer(LayerCache):
         size = self.used + k_BGTK.shape[-2]
         if self.room is None:
             room = (k_BGTK, v_BGTL)
-        elif self.quicker_joined(k_BGTK, size):
+        elif self.apart(k_BGTK):
             k_BGSK, v_BGSL = first(self.room, self.used)
             room = (torch.cat([k_BGSK, k_BGTK], -2), torch.cat([v_BGSL, v_BGTL], -2))
         else:
             room = self.room if slots(self.room) >= size else larger(self.room, self.used, size)
-            room[0][:, :, self.used : size], room[1][:, :, self.used : size] = k_BGTK, v_BGTL
+            for kept, new in zip(room, (k_BGTK, v_BGTL), strict=True):
+                kept.narrow(2, self.used, size - self.used).copy_(new)
         self.pending = room, size, self.room is not None
         return first(room, size)
 
-    def quicker_joined(self, k_BGTK: Tensor, size: int) -> bool:
-        """Whether to concatenate: what is small is copied sooner than room is made, and gradients and another
-        precision want tensors of their own."""
+    def apart(self, k_BGTK: Tensor) -> bool:
+        """Whether to concatenate: gradients and another precision want tensors of their own, and those of
+        inference mode can be written to in inference mode only."""
         assert self.room is not None
         k_BGSK, _ = self.room
-        small = slots(self.room) < size and k_BGSK.numel() < SMALL
-        return small or k_BGTK.requires_grad or k_BGSK.requires_grad or k_BGSK.dtype != k_BGTK.dtype
+        kept = k_BGSK.is_inference() and not torch.is_inference_mode_enabled()
+        return kept or k_BGTK.requires_grad or k_BGSK.requires_grad or k_BGSK.dtype != k_BGTK.dtype
 
     def advance(self) -> None:
         if self.pending is not None:
@@ -228,9 +229,6 @@ class GrowingLayer(LayerCache):
                 self.source_kv = select(self.source_kv, sources)
 
 
-SMALL = 1 << 15  # numbers
-
-
 def reordered(x: Tensor, rows: Tensor, spare: list[Tensor], own: bool) -> Tensor:
     """x[rows], in a spare buffer if there is one of this size; x is the next, if it is ours to write on."""
     shape = (len(rows), *x.shape[1:])
@@ -239,7 +237,7 @@ def reordered(x: Tensor, rows: Tensor, spare: list[Tensor], own: bool) -> Tensor
         into = x.index_select(0, rows)
     else:
         torch.index_select(x, 0, rows, out=into)
-    spare[:] = [x] if own and x.is_contiguous() else []
+    spare[:] = [x] if own and x.is_contiguous() and not x.is_inference() else []
     return into
 
 

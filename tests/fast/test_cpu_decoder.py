@@ -220,6 +220,38 @@ def test_a_packed_model_can_be_watched_under_the_same_names(name, weights):
         torch.testing.assert_close(seen, plain.weights()[path], **close)
 
 
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_whoever_looks_sees_queries_and_keys_in_the_order_of_the_model(layout):
+    """Pairs of rotary coordinates stand side by side in a packed model."""
+    model = build("llama")
+    for layer in model.attentions():
+        layer.position.layout = layout
+    made = packed.packed(model)
+    tokens, _ = given(model)
+    with watch(model, also=("q", "k")) as plain, torch.no_grad():
+        model(tokens)
+    with watch(made, also=("q", "k")) as ours:
+        made(tokens)
+    for path, record in plain.items():
+        torch.testing.assert_close(ours[path].q, record.q, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours[path].k, record.k, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_somebody_may_look_at_some_tokens_only(name):
+    """A watch that begins in the middle of a text goes on with the cache, and so does the text after it."""
+    case = Float(name)
+    steps, found = (case.step(), case.packed("fp32")), []
+    for step, model in zip(steps, (case.model, steps[1].decoder), strict=True):
+        written = [step.last(case.prompts[:, :1]) for _ in range(2)]
+        with watch(model):
+            written.append(step.last(case.prompts[:, :1]))
+        step.reorder(torch.tensor([1, 0, 2]))
+        written += [step.last(case.prompts[:, :1]) for _ in range(3)]
+        found.append(torch.stack(written))
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
+
+
 def test_a_watched_step_looks_at_a_shared_source():
     """The coverage penalty needs the weights of every row, while rows share what they look at."""
     case, settings = Float("transformer"), BeamSettings(width=3, coverage_penalty=0.3)

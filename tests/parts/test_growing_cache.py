@@ -8,16 +8,9 @@ from helpers.decoding_cases import EOS, FAMILIES, Case
 from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
-from heedful.parts import cache
 from heedful.parts.cache import GrowingCache, GrowingLayer
 
 B, G, K, L = 3, 2, 5, 4
-
-
-@pytest.fixture
-def never_small(monkeypatch):
-    """Make room even for the little that tests remember."""
-    monkeypatch.setattr(cache, "SMALL", 0)
 
 
 def new(T=1, seed=0, B=B, L=L):
@@ -42,9 +35,7 @@ def equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("small", [0, 10**9])
-def test_what_is_appended_is_remembered_in_order(small, monkeypatch):
-    monkeypatch.setattr(cache, "SMALL", small)
+def test_what_is_appended_is_remembered_in_order():
     memory, pieces = GrowingCache(2), [new(T, T) for T in (3, 1, 1, 2, 1, 7, 1, 1, 1)]
     for n in range(1, len(pieces) + 1):
         assert equal(fed(memory, pieces[n - 1]), joined(*pieces[:n]))
@@ -53,7 +44,7 @@ def test_what_is_appended_is_remembered_in_order(small, monkeypatch):
         )
 
 
-def test_most_tokens_are_written_without_copying_the_others(never_small):
+def test_most_tokens_are_written_without_copying_the_others():
     memory, copies, before = GrowingCache(1), 0, 0
     fed(memory, new(3))
     for _ in range(200):
@@ -63,13 +54,7 @@ def test_most_tokens_are_written_without_copying_the_others(never_small):
     assert copies < 25
 
 
-def test_no_room_is_kept_for_the_little_that_is_sooner_copied():
-    memory = GrowingCache(1)
-    fed(memory, new(3), new(), new())
-    assert memory.layers[0].room[0].shape[2] == memory.size == 5
-
-
-def test_a_call_that_fails_changes_nothing(never_small):
+def test_a_call_that_fails_changes_nothing():
     memory, pieces = GrowingCache(2), [new(3, 1), new(1, 2), new(1, 3)]
     fed(memory, *pieces[:2])
     memory.begin(None, B, 1)
@@ -80,7 +65,7 @@ def test_a_call_that_fails_changes_nothing(never_small):
 
 @pytest.mark.parametrize("L", [4, K])  # a spare buffer of keys can take values if they are as wide
 @pytest.mark.parametrize("rows", [[2, 0, 1], [0, 0, 2], [1, 1], [0, 0, 1, 1, 2, 2]])
-def test_rows_change_places_and_go_on(rows, L, never_small):
+def test_rows_change_places_and_go_on(rows, L):
     memory, pieces = GrowingCache(2), [new(3, 1, L=L), new(1, 2, L=L)]
     fed(memory, *pieces)
     past = joined(*pieces)
@@ -92,7 +77,7 @@ def test_rows_change_places_and_go_on(rows, L, never_small):
         assert equal(fed(memory, more), past) and equal(memory.layers[1].kv, past)
 
 
-def test_rows_that_stay_are_not_copied(never_small):
+def test_rows_that_stay_are_not_copied():
     memory = GrowingCache(2)
     fed(memory, new(3), new())
     before = [layer.room for layer in memory.layers]
@@ -102,7 +87,7 @@ def test_rows_that_stay_are_not_copied(never_small):
     assert memory.layers[0].kv[0].shape[0] == B - 1
 
 
-def test_what_others_gave_is_never_written_on(never_small):
+def test_what_others_gave_is_never_written_on():
     """Keys and values of a call, or put in by hand, may still be in use elsewhere."""
     given = new(6, 1, L=K)
     kept = tuple(x.clone() for x in given)
@@ -119,7 +104,7 @@ def test_what_others_gave_is_never_written_on(never_small):
     assert equal(given, kept) and memory.size == 5
 
 
-def test_gradients_flow_through_what_is_remembered(never_small):
+def test_gradients_flow_through_what_is_remembered():
     layer, pieces, total = GrowingLayer(), [new(2, 1), new(1, 2), new(1, 3)], 0
     for k, v in pieces:
         total = total + layer.append(k.requires_grad_(), v)[0].square().sum()
@@ -129,7 +114,7 @@ def test_gradients_flow_through_what_is_remembered(never_small):
         torch.testing.assert_close(k.grad, 2 * times * k.detach())
 
 
-def test_another_precision_is_not_squeezed_into_the_room_there_is(never_small):
+def test_another_precision_is_not_squeezed_into_the_room_there_is():
     layer, first = GrowingLayer(), new(2, 1)
     layer.append(*(x.bfloat16() for x in first))
     layer.advance()
@@ -138,7 +123,7 @@ def test_another_precision_is_not_squeezed_into_the_room_there_is(never_small):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_models_write_the_same_as_without_a_cache(name, never_small):
+def test_models_write_the_same_as_without_a_cache(name):
     case = Case(name)
     ends = list(range(EOS, tiny.VOCAB, 6))
     ours, theirs = (
