@@ -23,7 +23,7 @@ class Host:
     machine: dict[str, Any]
     small: bool
     say: Callable[[str], None]
-    start: Callable[[int], WorkerLike] = Worker  # with so many threads
+    start: Callable[[int, bool], WorkerLike] = Worker  # with so many threads, for heedful or for a peer
 
     @cached_property
     def ceilings(self) -> dict[str, float]:

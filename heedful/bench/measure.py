@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from .. import WAITING
 from ..errors import BadInput
 from .machine import busy
 from .peers import OURS, Contender, Place, Variant
@@ -33,6 +34,7 @@ PATIENCE = 600.0  # seconds for one answer
 TURN = 0.25  # seconds that a turn takes at least
 PAUSE = 0.3  # seconds between turns on a CPU: threads go on spinning for up to 0.2 after their work is done
 FEWEST, MOST = 3, 15  # rounds
+OPENMP_SPINS = "300000"  # of an idle thread of GNU's OpenMP (torch, llama.cpp), unless told otherwise
 
 
 class Failed(Exception):
@@ -50,7 +52,8 @@ class WorkerLike(Protocol):
 class Worker:
     """The other end of `worker.py`: a process, asked by lines of JSON."""
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, ours: bool = True) -> None:
+        """ours: whether it is to measure heedful."""
         debug = os.environ.get("HEEDFUL_DEBUG") == "1"
         self.log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 (until close)
         self.process = subprocess.Popen(
@@ -59,7 +62,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=environment(threads),
+            env=environment(threads, ours),
         )
         self.asked = False  # and has not answered yet
         self.lines: queue.Queue[str | None] = queue.Queue()
@@ -125,13 +128,17 @@ class Worker:
             self.log.close()
 
 
-def environment(threads: int | None) -> dict[str, str]:
-    """The environment of a worker: this very package, so many threads, and no network."""
+def environment(threads: int | None, ours: bool) -> dict[str, str]:
+    """The environment of a worker: this very package, so many threads, and no network.
+
+    `import heedful` says how idle threads wait. Peers are measured with what they have without heedful.
+    """
     here = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
     counted = {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **quiet, **counted}
+    waiting = {} if ours or WAITING & {*os.environ} else {"GOMP_SPINCOUNT": OPENMP_SPINS}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **quiet, **counted, **waiting}
 
 
 # One work, all contenders.
@@ -169,7 +176,7 @@ def contest(
     rounds: int | None,
     seconds: float,
     say: Callable[[str], None],
-    start: Callable[[int], WorkerLike] = Worker,
+    start: Callable[[int, bool], WorkerLike] = Worker,
     at_once: int = 1,
 ) -> list[Result]:
     """Let everyone do the same work, in turns; whoever fails is out, and says why.
@@ -191,7 +198,7 @@ def contest(
                 workers[i].close()
 
         for i in range(len(results)):
-            workers[i] = start(place.threads)
+            workers[i] = start(place.threads, results[i].contender.peer == OURS)
             stack.callback(workers[i].close)  # before the pool is waited for: whoever is asked then gives up
         list(pool.map(start_one, range(len(results))))
         going = [i for i, result in enumerate(results) if not result.failed]

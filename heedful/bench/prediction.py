@@ -65,7 +65,7 @@ def how_predicted(records: list[dict[str, Any]]) -> str:
 def one(work: Work, host: Host, share: float | None) -> dict[str, Any]:
     """What was predicted of a work and what was measured; share: of the matrix-product rate."""
     predicted = host.worker.ask("predict", work=as_json(work), place=asdict(host.place))
-    worker = host.start(host.place.threads)
+    worker = host.start(host.place.threads, True)
     try:
         found = alone(worker, work, host.place, TURNS)
     except Failed as error:

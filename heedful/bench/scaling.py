@@ -102,7 +102,7 @@ def chosen(name: str, only: Sequence[str]) -> bool:
 
 def series(name: str, points: Sequence[Point], host: Host, args: Any) -> Iterator[dict[str, Any]]:
     """The points of one line, until one does not fit, takes too long, or fails."""
-    worker = host.start(host.place.threads)
+    worker = host.start(host.place.threads, True)
     found: list[dict[str, Any]] = []
     try:
         for point in points:

@@ -231,7 +231,7 @@ class PackedSelfAttention:
         self.out = joined([layer.out], make)
 
     def weights(self, layer: MultiHeadAttention) -> LinearWeights:
-        """Those of queries, keys and values; of what is turned, with the coordinates of a pair side by side."""
+        """Those of queries, keys and values; the coordinates of a pair that is turned stand side by side."""
         parts = [layer.query, layer.key, layer.value]
         weights: list[Tensor] = [part.weight for part in parts]
         biases: list[Tensor | None] = [part.bias for part in parts]

@@ -8,6 +8,7 @@ import torch
 from helpers.bench_cases import CPU, DECODING, TRAINING, contender, play
 from safetensors.torch import load_file
 
+from heedful import WAITING
 from heedful.bench import beside, measure, ours, peers
 from heedful.bench import work as works
 from heedful.bench.measure import Result, agreement
@@ -36,6 +37,17 @@ def test_some_start_side_by_side_and_take_turns_all_the_same():
     assert turns[:3] == [("turn", name, 2) for name in ("heedful", "c", "d")]  # what a unit takes alone
     assert [entry[1] for entry in turns[3:]] == ["heedful", "c"] * 3
     assert [r.failed is None for r in results] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"OMP_WAIT_POLICY": "active"}])
+def test_idle_threads_of_peers_wait_as_they_do_without_heedful(chosen, monkeypatch):
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    ours, peers = (measure.environment(2, which) for which in (True, False))
+    assert {n: v for n, v in ours.items() if n in WAITING} == chosen  # `import heedful` says the rest
+    assert {n: v for n, v in peers.items() if n in WAITING} == (chosen or {"GOMP_SPINCOUNT": "300000"})
 
 
 def test_a_variant_in_half_precision_trains_in_it():

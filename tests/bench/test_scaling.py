@@ -90,7 +90,7 @@ class Growing(Pretended):
 def test_a_series_ends_where_it_must(host, milliseconds, memory, fails_at, measured, why):
     points = scaling.points_of("length", "cpu", True)["full"]
     worker = Growing(milliseconds, memory, fails_at)
-    host.start = lambda threads: worker
+    host.start = lambda threads, ours: worker
     found = list(scaling.series("full", points, host, asked_for(seconds=1.0)))
     assert [bool(p["ms"]) for p in found] == [True] * measured + [False] * (why is not None)
     assert found[-1]["failed"] == why
@@ -98,7 +98,7 @@ def test_a_series_ends_where_it_must(host, milliseconds, memory, fails_at, measu
 
 
 def test_scaling_writes_a_table_and_a_picture(host, tmp_path, capsys):
-    host.start = lambda threads: Growing(lambda n: n**1.5, lambda n: 100 * n, 64)
+    host.start = lambda threads, ours: Growing(lambda n: n**1.5, lambda n: 100 * n, 64)
     args = asked_for(what="scaling", small=True, output=str(tmp_path / "r.jsonl"))
     assert scaling.scaling(args, host) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "scaling-length-cpu.csv").read_text())))
@@ -121,7 +121,7 @@ def test_scaling_has_works_of_its_own(host):
 
 
 def test_only_some_lines_are_measured_if_asked(host, tmp_path):
-    host.start = lambda threads: Growing(lambda n: n, lambda n: n)
+    host.start = lambda threads, ours: Growing(lambda n: n, lambda n: n)
     output = tmp_path / "r.jsonl"
     asked = asked_for(what="scaling", small=True, only=["ful", "fixed"], output=str(output))
     assert scaling.scaling(asked, host) == 0
@@ -135,7 +135,7 @@ def test_only_some_lines_are_measured_if_asked(host, tmp_path):
 def test_predictions_are_compared_with_measurements(host, tmp_path, capsys):
     flops = ours.predict(TRAINING, CPU)["flops"]
     worker = Growing(lambda n: 1000 * flops / 1e9 / 0.5, lambda n: 2 * ours.predict(TRAINING, CPU)["memory"])
-    host.start = lambda threads: worker
+    host.start = lambda threads, ours: worker
     args = asked_for(work=["train-gpt2"], utilization=0.25, small=True, output=str(tmp_path / "r.jsonl"))
     assert prediction.prediction(args, host) == 0
     (found,) = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]

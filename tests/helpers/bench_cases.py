@@ -53,7 +53,7 @@ def play(names, broken=None, rounds=3, speeds=None, at_once=1):
         rounds,
         1.0,
         lambda line: None,
-        start=lambda threads: Pretended(diary, speeds, broken),
+        start=lambda threads, ours: Pretended(diary, speeds, broken),
         at_once=at_once,
     )
     return diary, results
