@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as heedful: threads that wait leave the cores to others
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as heedful: threads that wait leave the cores to others
 
 import torch
 import uvicorn

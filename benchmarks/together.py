@@ -4,7 +4,7 @@
     taskset -c 0,1 python -m benchmarks.together # on two cores of many
 
 Idle OpenMP threads of torch spin for 3 ms by default (GOMP_SPINCOUNT=300000), and two programs spin away each
-other's time. heedful lets them spin for about 30 us (GOMP_SPINCOUNT=3000) and then sleep. Both are measured,
+other's time. heedful lets them spin for about 10 us (GOMP_SPINCOUNT=1000) and then sleep. Both are measured,
 and threads that sleep at once (OMP_WAIT_POLICY=passive), one after the other.
 Figures are medians: of the time of a training step, and of a call that translates 8 sentences.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 MODES = {
     "spinning": {"GOMP_SPINCOUNT": "300000"},
-    "spinning a little": {"GOMP_SPINCOUNT": "3000"},
+    "spinning a little": {"GOMP_SPINCOUNT": "1000"},
     "sleeping": {"OMP_WAIT_POLICY": "passive"},
 }
 WARM = 4.0  # seconds that are not counted

@@ -48,11 +48,11 @@ __all__ = list(_HOME)
 
 # Idle OpenMP threads of torch spin for 3 ms. Where several programs share the cores, each spins away the
 # other's time: training was 14 times slower on a busy machine (benchmarks/together.py). To sleep at once
-# costs time where nobody else computes: a thread takes about 30 us to wake, hundreds of times for a token of
-# a text. So they spin for as long as waking takes. OpenMP reads this once, when torch is imported.
+# costs time where nobody else computes: a text is written half as fast, since a thread takes long to wake. To
+# spin for 10 us loses little either way. OpenMP reads this once, when torch is imported.
 WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
 if "torch" not in sys.modules and not WAITING & {*os.environ}:
-    os.environ["GOMP_SPINCOUNT"] = "3000"
+    os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def __getattr__(name: str) -> Any:

@@ -181,8 +181,8 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 @pytest.mark.parametrize(
     ("given", "code", "expected"),
     [
-        ({}, "import heedful", {"GOMP_SPINCOUNT": "3000"}),
-        ({}, "import heedful.cli.main", {"GOMP_SPINCOUNT": "3000"}),
+        ({}, "import heedful", {"GOMP_SPINCOUNT": "1000"}),
+        ({}, "import heedful.cli.main", {"GOMP_SPINCOUNT": "1000"}),
         ({"GOMP_SPINCOUNT": "7"}, "import heedful", {"GOMP_SPINCOUNT": "7"}),
         ({"OMP_WAIT_POLICY": "active"}, "import heedful", {"OMP_WAIT_POLICY": "active"}),
         ({}, "import sys; sys.modules['torch'] = sys; import heedful", {}),  # too late to have an effect
