@@ -2,16 +2,17 @@
 
 The text is the source of the standard library and of every installed package, 200 MB of it, and each file a
 document; a vocabulary is learned from a part, and one file in fifty is held out. GPT-2's recipe (AdamW,
-learned positions, GELU, LayerNorm) is trained for --steps, less than an epoch. Then the modern recipe
-(heedful/models/modern.py, Muon) reads the same tokens in the same order for fewer steps. Each schedule
-comes down by the end of its own steps, so a run speaks only by its last loss: the ratio is that of the two
-runs' training seconds, if the modern one ended at least as low. Of several rates, GPT-2's best counts; of
-several modern runs that ended low enough, the shortest.
+learned positions, GELU, LayerNorm) is trained for --steps, less than an epoch. Then the recipe of `heedful
+train lm --architecture llama` (LLaMA's parts with normalized queries and keys, Muon; Hugging Face's Qwen3)
+reads the same tokens in the same order for fewer steps. Each schedule comes down by the end of its own steps,
+so a run speaks only by its last loss: the ratio is that of the two runs' training seconds, if the second one
+ended at least as low. Of several rates, GPT-2's best counts; of several runs of LLaMA that ended low enough,
+the shortest.
 
-    --rates 6e-4 1e-3 1.5e-3                       the GPT-2 runs
-    --modern-rates 4e-3 --modern-steps 600 700     the modern runs, every rate with every number of steps
-    --rates (and no number)                        no GPT-2 run, to tune the other; there is no ratio then
-    --gpt2-set, --modern-set PART.NAME=VALUE       any other setting, as `heedful train` takes it by --set
+    --rates 6e-4 1e-3 1.5e-3                     the GPT-2 runs
+    --llama-rates 1e-2 --llama-steps 300 350     LLaMA's runs, every rate with every number of steps
+    --rates (and no number)                      no GPT-2 run, to tune the other; there is no ratio then
+    --gpt2-set, --llama-set PART.NAME=VALUE      any other setting, as `heedful train` takes it by --set
 
 Training is what `heedful train lm --compile` does, without its files. The clock adds up the seconds of the
 steps; compiling (what the first steps take beyond the median) and evaluating are told apart from it.
@@ -84,13 +85,15 @@ GPT2 = COMMON | {
     "train.optimizer": "adamw",
     "train.warmup_steps": 100,
 }
-MODERN = COMMON | {
-    "model.architecture": "modern",
+LLAMA = COMMON | {
+    "model.architecture": "llama",
+    "model.qk_norm": True,
+    "model.ffn_width": 2048,  # three matrices of this width are as large as two of 3072
     "model.heads": 6,
     "train.optimizer": "muon",
     "train.warmup_steps": 50,
 }
-RECIPES = {"gpt2": GPT2, "modern": MODERN}
+RECIPES = {"gpt2": GPT2, "llama": LLAMA}
 SMALL: dict[str, Any] = {
     "model.layers": 2,
     "model.width": 64,
@@ -104,7 +107,7 @@ SMALL_OPTIONS = {
     "megabytes": 1.0,
     "vocab": 1000,
     "steps": 60,
-    "modern_steps": [30],
+    "llama_steps": [30],
     "rates": [3e-3],
     "evaluations": 3,
 }
@@ -321,18 +324,18 @@ def afresh() -> None:
         torch.cuda.empty_cache()
 
 
-def compared(baselines: Sequence[dict[str, Any]], moderns: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """GPT-2's best run, the shortest modern one that ended as low, and how many times less it took (None:
+def compared(baselines: Sequence[dict[str, Any]], ours: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """GPT-2's best run, LLaMA's shortest that ended as low, and how many times less it took (None:
     none did)."""
     best = min(baselines, key=lambda found: found["loss"])
-    as_low = [found for found in moderns if found["loss"] <= best["loss"]]
+    as_low = [found for found in ours if found["loss"] <= best["loss"]]
     if not as_low:
-        return {"loss": best["loss"], "seconds": best["seconds"], "modern seconds": None, "ratio": None}
+        return {"loss": best["loss"], "seconds": best["seconds"], "llama seconds": None, "ratio": None}
     shortest = min(as_low, key=lambda found: found["seconds"])
     return {
         "loss": best["loss"],
         "seconds": best["seconds"],
-        "modern seconds": shortest["seconds"],
+        "llama seconds": shortest["seconds"],
         "ratio": best["seconds"] / shortest["seconds"],
     }
 
@@ -358,9 +361,9 @@ def told(outcome: dict[str, Any]) -> str:
     """The outcome in a sentence."""
     begun = f"GPT-2's recipe: {outcome['loss']:.4f} after {outcome['seconds']:.1f} s"
     if outcome["ratio"] is None:
-        return f"{begun}; no modern run ended as low: give --modern-steps more, or another --modern-rates"
-    modern = f"the modern one as low after {outcome['modern seconds']:.1f} s"
-    return f"{begun}; {modern}: {outcome['ratio']:.2f} x less"
+        return f"{begun}; no run of LLaMA's ended as low: give --llama-steps more, or another --llama-rates"
+    llama = f"LLaMA's as low after {outcome['llama seconds']:.1f} s"
+    return f"{begun}; {llama}: {outcome['ratio']:.2f} x less"
 
 
 def settings_of(name: str, rate: float, steps: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -375,7 +378,7 @@ def settings_of(name: str, rate: float, steps: int, options: argparse.Namespace)
         "train.learning_rate": rate,
         "train.steps": steps,
         "evaluate.every": max(1, -(-steps // options.evaluations)),
-        **recipe.parse_settings(options.gpt2_set if name == "gpt2" else options.modern_set),
+        **recipe.parse_settings(options.gpt2_set if name == "gpt2" else options.llama_set),
     }
 
 
@@ -389,8 +392,8 @@ def read_options(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--vocab", type=int, default=50304, help="words of the vocabulary")
     add("--steps", type=int, default=1200, help="of GPT-2's recipe")
     add("--rates", type=float, nargs="*", default=[6e-4], help="its learning rates, a run each")
-    add("--modern-steps", type=int, nargs="+", default=[600], help="of the modern recipe, a run each")
-    add("--modern-rates", type=float, nargs="*", default=[4e-3], help="its learning rates, a run each")
+    add("--llama-steps", type=int, nargs="+", default=[350], help="of LLaMA's recipe, a run each")
+    add("--llama-rates", type=float, nargs="*", default=[1e-2], help="its learning rates, a run each")
     add(
         "--gpt2-set",
         action="append",
@@ -398,7 +401,7 @@ def read_options(given: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="PART.NAME=VALUE",
         help="another setting of the first",
     )
-    add("--modern-set", action="append", default=[], metavar="PART.NAME=VALUE", help="and of the second")
+    add("--llama-set", action="append", default=[], metavar="PART.NAME=VALUE", help="and of the second")
     add("--evaluations", type=int, default=6, help="of each run, evenly spread; the last one counts")
     add("--seed", type=int, default=0)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -432,17 +435,17 @@ def compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             f"warning: {corpus['bytes']:,} bytes of text are less than the {ASKED:,} that this is meant for"
         )
     asked = [("gpt2", rate, options.steps) for rate in options.rates]
-    asked += [("modern", rate, steps) for steps in options.modern_steps for rate in options.modern_rates]
+    asked += [("llama", rate, steps) for steps in options.llama_steps for rate in options.llama_rates]
     results = []
     for name, rate, steps in asked:
         results.append(trained(name, settings_of(name, rate, steps, options), folder, device))
         print(table(results[-1:]).splitlines()[-1], flush=True)
         afresh()
-    baselines, moderns = ([r for r in results if r["recipe"] == name] for name in RECIPES)
+    baselines, ours = ([r for r in results if r["recipe"] == name] for name in RECIPES)
     print(f"\n{table(results)}\n")
     outcome = {}
-    if baselines and moderns:
-        outcome = compared(baselines, moderns)
+    if baselines and ours:
+        outcome = compared(baselines, ours)
         print(told(outcome))
     return {
         "corpus": corpus,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ..parts.blocks import Block, Stack
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
@@ -32,6 +32,7 @@ from .base.fields import (
     Activation,
     AttentionDropout,
     Context,
+    Dropout,
     Eps,
     FfnWidth,
     Heads,
@@ -52,6 +53,8 @@ from .hf.names import Rule, Table, same, weight_and_bias
 
 @dataclass(frozen=True)
 class LlamaConfig(Config):
+    gated: ClassVar[bool] = True  # three matrices in a feed-forward layer instead of two
+
     vocab: Vocab = 32000
     context: Context = 2048
     layers: Layers = 32
@@ -63,6 +66,7 @@ class LlamaConfig(Config):
     activation: Activation = "silu"
     attention_bias: Annotated[bool, "biases in attention"] = False
     ffn_bias: Annotated[bool, "biases in the feed-forward layer"] = False
+    dropout: Dropout = 0.0
     attention_dropout: AttentionDropout = 0.0
     rotary_base: Annotated[float, AMOUNT, "base of the rotary frequencies (theta)"] = 10000.0
     eps: Eps = 1e-06
@@ -158,7 +162,8 @@ def build(config: LlamaConfig) -> Decoder:
 def build_with(c: LlamaConfig, position: Position) -> Decoder:
     stack = Stack([build_block(c, position) for _ in range(c.layers)], RMSNorm(c.width, c.eps))
     head = Tied() if c.tie_embeddings else Untied(c.width, c.vocab)
-    model = Decoder(Inputs(TokenEmbedding(c.vocab, c.width)), stack, head, masks_of(c))
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), dropout=c.dropout)
+    model = Decoder(inputs, stack, head, masks_of(c))
     normal_(model, std=0.02)
     return model
 
@@ -215,8 +220,8 @@ def build_block(c: LlamaConfig, position: Position) -> Block:
     )
     feed_forward = GatedFeedForward(c.width, c.ffn_width, c.activation, bias=c.ffn_bias)
     return Block(
-        PreNorm(attention, RMSNorm(c.width, c.eps)),
-        PreNorm(feed_forward, RMSNorm(c.width, c.eps)),
+        PreNorm(attention, RMSNorm(c.width, c.eps), c.dropout),
+        PreNorm(feed_forward, RMSNorm(c.width, c.eps), c.dropout),
     )
 
 

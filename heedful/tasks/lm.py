@@ -438,10 +438,10 @@ TASK = Task(
     train=LmTraining,
     architectures={
         "gpt2": {},
+        "llama": {"qk_norm": True},
         "modern": {},
         "gpt1": {},
         "gpt3": {},
-        "llama": {},
         "mixture": {},
         "rnn": RECURRENT,
         "gru": RECURRENT,

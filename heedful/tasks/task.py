@@ -18,13 +18,13 @@ from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import one_line, write_text
 from ..interop.run_folder import architecture_of_run, is_run
-from ..models import FAMILIES, family, kind_of, nearest
+from ..models import FAMILIES, config_class, family, kind_of, nearest
 from ..parts.lora import Lora
 from ..train.loss import Loss
 from .evaluation import EvaluationRequest, Measured
 from .recipe.choices import Choice, DataSize
 from .recipe.settings import Recipe, TableSettings
-from .recipe.sizes import SIZES
+from .recipe.sizes import SIZES, two_thirds
 
 if TYPE_CHECKING:
     from ..train.loop import Batch
@@ -252,7 +252,10 @@ class Task:
     def size(self, name: str, architecture: str) -> dict[str, Any]:
         """The settings of a size, or of an architecture's preset."""
         if name in self.sizes:
-            return {f"model.{key}": value for key, value in self.sizes[name].items()}
+            found = dict(self.sizes[name])
+            if "ffn_width" in found and architecture and getattr(config_class(architecture), "gated", False):
+                found["ffn_width"] = two_thirds(found["ffn_width"])
+            return {f"model.{key}": value for key, value in found.items()}
         presets = family(architecture).PRESETS if architecture else {}
         if name not in presets:
             raise BadInput(f'there is no size "{name}"{nearest(name, [*self.sizes, *presets])}')

@@ -100,18 +100,18 @@ def test_the_clock_leaves_out_compiling_and_evaluating():
 
 def test_the_ratio_is_of_the_best_baseline_and_the_shortest_run_that_ended_as_low():
     baselines = [{"loss": 2.1, "seconds": 40.0}, {"loss": 2.0, "seconds": 60.0}]
-    moderns = [
+    ours = [
         {"loss": 2.05, "seconds": 10.0},
         {"loss": 1.9, "seconds": 50.0},
         {"loss": 2.0, "seconds": 30.0},
     ]
-    assert benchmark.compared(baselines, moderns) == {
+    assert benchmark.compared(baselines, ours) == {
         "loss": 2.0,
         "seconds": 60.0,
-        "modern seconds": 30.0,
+        "llama seconds": 30.0,
         "ratio": 2.0,
     }
-    assert benchmark.compared(baselines, moderns[:1])["ratio"] is None
+    assert benchmark.compared(baselines, ours[:1])["ratio"] is None
 
 
 def test_a_small_comparison_runs_from_the_files_to_the_ratio(tmp_path, capsys):
@@ -126,24 +126,24 @@ def test_a_small_comparison_runs_from_the_files_to_the_ratio(tmp_path, capsys):
         "290",
         "--steps",
         "4",
-        "--modern-steps",
+        "--llama-steps",
         "3",
         "2",
     ]
-    given += ["--source", str(source), "--evaluations", "2", "--modern-set", "train.weight_decay=0"]
+    given += ["--source", str(source), "--evaluations", "2", "--llama-set", "train.weight_decay=0"]
     options = benchmark.read_options(
-        [*given, "--gpt2-set", "train.batch_tokens=256", "--modern-set", "train.batch_tokens=256"]
+        [*given, "--gpt2-set", "train.batch_tokens=256", "--llama-set", "train.batch_tokens=256"]
     )
     found = benchmark.compare(tmp_path / "tokens", options)
     assert [(r["recipe"], r["steps"], [step for step, _, _ in r["losses"]]) for r in found["runs"]] == [
         ("gpt2", 4, [2, 4]),
-        ("modern", 3, [2, 3]),
-        ("modern", 2, [1, 2]),
+        ("llama", 3, [2, 3]),
+        ("llama", 2, [1, 2]),
     ]
     assert all(0 < r["loss"] < 7 and 0 < r["seconds"] < 60 for r in found["runs"])
     again = benchmark.compare(tmp_path / "tokens", options)  # from the tokens that are there
     assert [r["loss"] for r in again["runs"]] == [r["loss"] for r in found["runs"]]
-    assert again["corpus"]["sha256"] == found["corpus"]["sha256"] and "| modern |" in capsys.readouterr().out
+    assert again["corpus"]["sha256"] == found["corpus"]["sha256"] and "| llama |" in capsys.readouterr().out
 
     with pytest.raises(SystemExit, match="not less than"):
         benchmark.compare(tmp_path / "tokens", benchmark.read_options([*given, "--steps", "100000"]))

@@ -121,7 +121,7 @@ def test_defaults_are_those_of_the_architecture_and_the_size_that_are_named(help
     text = help_of(*words)
     found = listed_settings(text)
     made = recipe.make("lm", "tiny", settings={"model.architecture": "llama"})
-    assert "model.dropout" not in found and found["model.kv_heads"] == str(made.model.kv_heads)
+    assert "model.rotary_base" in found and found["model.kv_heads"] == str(made.model.kv_heads)
     assert (found["model.width"], found["model.layers"]) == ("128", "2") != ("256", "4")
     assert found["model.activation"] == "silu" and found["train.beta2"] == "0.9"
     assert "of lm with llama" in text

@@ -39,6 +39,7 @@ MODELS = {
         llama,
         replace(tiny.DECODERS["llama"][1], attention_bias=True, out_bias=False, tie_embeddings=True),
     ),
+    "llama with normalized queries": (llama, replace(tiny.DECODERS["llama"][1], qk_norm=True)),
     "llama stretched": (llama, replace(tiny.DECODERS["llama"][1], rope_scaling="linear", rope_factor=2.0)),
     "llama 3 stretched": (
         llama,

@@ -138,7 +138,7 @@ def test_every_family_leaves_or_says_why_not(name, tmp_path):
 
 REFUSED = {
     "gpt3": (tiny.DECODERS["gpt3"], "not every token sees"),
-    "modern": (tiny.DECODERS["modern"], "attention is of another kind"),
+    "modern": (tiny.DECODERS["modern"], r"its activation \(relu_squared\) is not among relu"),
     "mixture": (tiny.DECODERS["mixture"], "feed-forward layers are of another kind"),
     "shaw": (translator(positions="shaw"), "positions \\(NoPosition, Shaw\\)"),
     "both": (translator(positions="sinusoidal+rotary"), "positions \\(Sinusoidal, Rotary\\)"),

@@ -180,7 +180,7 @@ def test_settings_of_other_architectures_are_refused():
         recipe.make("translate", settings={"model.architecture": "luong", "model.kernel_size": 3})
     with pytest.raises(BadInput, match="translate cannot train the architecture gru: it can train transform"):
         recipe.make("translate", settings={"model.architecture": "gru"})
-    with pytest.raises(BadInput, match="lm cannot train the architecture luong: it can train gpt2, modern"):
+    with pytest.raises(BadInput, match="lm cannot train the architecture luong: it can train gpt2, llama"):
         recipe.make("lm", settings={"model.architecture": "luong"})
     assert recipe.make("lm", settings={"model.architecture": "gru", "model.width": 150}).model.width == 150
 

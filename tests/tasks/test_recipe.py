@@ -10,6 +10,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.recipes import BUILT, STARTED, every_setting, made_for
 
 from heedful.cli.demo import DEMO
@@ -201,7 +202,7 @@ def test_adapters_are_for_lora_and_tuning_is_for_a_model_to_start_from():
 
 
 def test_an_architecture_that_a_task_cannot_train_is_refused_with_those_it_can():
-    with pytest.raises(BadInput, match="lm cannot train the architecture bart: it can train gpt2, modern, "):
+    with pytest.raises(BadInput, match="lm cannot train the architecture bart: it can train gpt2, llama, "):
         recipe.make("lm", settings={"model.architecture": "bart"})
     with pytest.raises(BadInput, match='there is no architecture "lama"; did you mean "llama"'):
         recipe.make("lm", settings={"model.architecture": "lama"})
@@ -279,3 +280,27 @@ def test_a_recipe_that_is_none_is_refused(found, said):
     with pytest.raises(BadInput) as caught:
         recipe.from_json(found)
     assert said in str(caught.value) and str(caught.value).isprintable() and len(str(caught.value)) < 1500
+
+
+def test_three_matrices_of_a_feed_forward_layer_are_as_large_as_two():
+    for size in ("tiny", "small", "base", "large"):
+        two, three = (
+            recipe.make("lm", size, settings={"model.architecture": name}).model.sizes["ffn_width"]
+            for name in ("gpt2", "llama")
+        )
+        assert 3 * three >= 2 * two > 3 * (three - 8) and three % 8 == 0
+    given = recipe.make("lm", "tiny", settings={"model.architecture": "llama", "model.ffn_width": 100})
+    assert given.model.sizes["ffn_width"] == 100
+
+
+def test_dropout_of_llama_survives_the_way_to_hugging_face_and_back():
+    from heedful.models import llama
+
+    sizes = {"vocab": 11, "layers": 1, "width": 8, "heads": 2, "ffn_width": 16}
+    for rate in (0.0, 0.25):
+        config = llama.LlamaConfig(**sizes, dropout=rate)
+        theirs = llama.write_config(config)
+        assert llama.read_config(theirs) == config and ("resid_pdrop" in theirs) == bool(rate)
+    model = llama.build(config)
+    rates = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
+    assert rates.count(0.25) == 3  # of the inputs, and around each layer

@@ -150,6 +150,8 @@ def of_block(block: Any) -> Iterator[str]:
         if layer is not None and (type(layer) is not MultiHeadAttention or not plain(layer)):
             yield "its attention is of another kind"
             return
+        if layer is not None and has_normed_queries(layer) and type(layer.position) is not Rotary:
+            yield "it has normalized queries without rotary positions"
     crosses: Any = block.cross
     if crosses is not None and type(crosses.layer.position) is not NoPosition:
         yield "it has positions towards the source"
@@ -163,13 +165,18 @@ def residuals(block: Any) -> list[Any]:
     return [part for part in (block.attention, block.cross, block.feed_forward) if part is not None]
 
 
+def has_normed_queries(layer: MultiHeadAttention) -> bool:
+    """Whether queries and keys are normalized head by head, as in Qwen3."""
+    return type(layer.query_norm) is RMSNorm and type(layer.key_norm) is RMSNorm
+
+
 def plain(layer: MultiHeadAttention) -> bool:
-    """q . k, scaled or not, with nothing between the projections and the product but positions."""
+    """q . k, scaled or not, with nothing between the projections and the product but norms and positions."""
     widths = (
         layer.query.out_features == layer.heads * layer.key_width and layer.key_width == layer.value_width
     )
     bare = isinstance(layer.query_norm, nn.Identity) and isinstance(layer.key_norm, nn.Identity)
-    return widths and bare and type(layer.score) in (Dot, ScaledDot)
+    return widths and (bare or has_normed_queries(layer)) and type(layer.score) in (Dot, ScaledDot)
 
 
 def alike(block: Any) -> tuple[Any, ...]:
@@ -184,6 +191,7 @@ def alike(block: Any) -> tuple[Any, ...]:
         same,
         *kinds,
         type(layer.score),
+        has_normed_queries(layer),
         heads[0],
         turns,
         position if isinstance(position, T5Buckets) else None,
@@ -246,6 +254,8 @@ def block_names(theirs: str, ours: str, block: Any) -> Names:
     found: Names = norm(f"{theirs}/self_attention/layer_norm", f"{ours}.attention.norm")
     found |= linear(f"{theirs}/self_attention/linear_0", query, key, value)
     found |= linear(f"{theirs}/self_attention/linear_1", out)
+    for there, here in (("q_norm", "query_norm"), ("k_norm", "key_norm")):
+        found |= norm(f"{theirs}/self_attention/{there}", f"{ours}.attention.layer.{here}")
     found[f"{theirs}/self_attention/relative_attention_bias"] = (f"{ours}.attention.layer.position.table",)
     if block.cross is not None:
         query, key, value, out = (f"{ours}.cross.layer.{part}" for part in ("query", "key", "value", "out"))

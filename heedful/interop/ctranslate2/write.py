@@ -22,7 +22,17 @@ from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, Scal
 from ..hf.tokenizer_files import tokenizer_files, write_files
 from ..loaded import Loaded, check_export
 from ..packages import needed
-from .layout import ACTIVATION_CODES, SCALING_CODES, activation_of, blocks, final_norm, names, sides, unlike
+from .layout import (
+    ACTIVATION_CODES,
+    SCALING_CODES,
+    activation_of,
+    blocks,
+    final_norm,
+    has_normed_queries,
+    names,
+    sides,
+    unlike,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -84,6 +94,7 @@ def side_of(specs: Any, theirs: str, side: Any) -> Any:
         "rms_norm": isinstance(first.attention.norm, RMSNorm),
         "num_heads_kv": None if layer.kv_heads == layer.heads else layer.kv_heads,
         "head_dim": layer.key_width if own else None,
+        "qk_norm": has_normed_queries(layer),
     }
     if isinstance(position, Rotary):
         interleaved = position.layout == "interleaved"

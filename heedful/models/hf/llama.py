@@ -65,6 +65,7 @@ def read_settings(theirs: dict[str, Any]) -> dict[str, Any]:
         "ffn_width": read(theirs, "intermediate_size", default.ffn_width),
         "activation": read_activation(theirs, "hidden_act", "silu"),
         **read_biases(theirs, variant),
+        "dropout": read_unless_null(theirs, "resid_pdrop", 0.0),
         "attention_dropout": read_unless_null(theirs, "attention_dropout", 0.0),
         "eps": read(theirs, "rms_norm_eps", 1e-6),
         "tie_embeddings": read(theirs, "tie_word_embeddings", False),
@@ -182,6 +183,7 @@ def write_settings(c: Any) -> dict[str, Any]:
         "intermediate_size": c.ffn_width,
         "hidden_act": ACTIVATION_NAMES[c.activation],
         **write_own(c, variant),
+        **({"resid_pdrop": c.dropout} if c.dropout else {}),  # GPT-2's name: theirs has no such dropout
         "attention_dropout": c.attention_dropout,
         **write_rotary(c),
         "rms_norm_eps": c.eps,

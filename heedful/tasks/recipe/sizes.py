@@ -16,6 +16,11 @@ def sized(layers: int, width: int, heads: int, ffn_width: int, context: int) -> 
     }
 
 
+def two_thirds(ffn_width: int) -> int:
+    """The width at which three matrices have as many numbers as two, to the next multiple of 8."""
+    return -(-2 * ffn_width // 24) * 8
+
+
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": sized(2, 128, 4, 512, 256),
     "small": sized(4, 256, 4, 1024, 256),
