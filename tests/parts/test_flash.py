@@ -6,7 +6,7 @@ import torch
 from heedful.parts import fused
 from heedful.parts.attention import attend_plain, repeat_heads
 from heedful.parts.long import flash
-from heedful.parts.long.flash import attend_flash, flash_pays, shares_of
+from heedful.parts.long.flash import attend_flash, flash_pays, steps_of
 from heedful.parts.masks import PerHead, causal, padding, window
 from heedful.parts.packed_masks import document
 from heedful.parts.sparse_masks import EveryNth, SameBlock, fixed, fixed_steps, strided, strided_steps
@@ -114,8 +114,9 @@ def test_masks_of_another_form_are_refused():
         causal() & SameBlock(4, 1),
         fixed_steps(4, 1)[0] | fixed_steps(6, 1)[1],
         causal() & (SameBlock(4) | EveryNth(4)),
+        causal() & window(1),
     ):
-        assert shares_of(mask, 0, 24, torch.device("cpu"), Open()) is None
+        assert steps_of(mask) is None
         with pytest.raises(ValueError, match="no strided or fixed pattern"):
             attend_flash(*vectors(24), View(mask, 24, 24), kernel=Open())
 

@@ -238,32 +238,36 @@ def rules_of(mask: Mask, head: int = 0) -> tuple[Mask | None, ...]:
     return tuple(rule_of(one) for one in (mask.masks if isinstance(mask, AnyOf) else (mask,)))
 
 
-def shares_of(
-    mask: Mask, head: int, n: int, device: torch.device, kernel: Kernel
-) -> tuple[SoftmaxShare, ...] | None:
-    """Shares that the kernel computes; None if the mask has another form."""
-    match rules_of(mask, head):
-        case (Window() as near,):
-            return (Triangle(Whole(), kernel, 0, near.width - 1),)
-        case (SameBlock(look_back=0) as own,):
-            return (Triangle(Band(own.length, 0), kernel),)
-        case (EveryNth() as far,):
-            return (Triangle(Columns(far.stride), kernel),)
-        case (BlockTail() as far,):
-            return tuple(tail_shares(far, head, n, device, kernel, own=True))
-        case (Window() as near, EveryNth() as far) | (EveryNth() as far, Window() as near):
-            seen = (near.width - 1) // far.stride + 1  # rows of a column
-            return (
-                Triangle(Whole(), kernel, 0, near.width - 1),
-                Triangle(Columns(far.stride), kernel, seen),
-            )
-        case (SameBlock(look_back=0) as own, BlockTail() as far) | (
-            BlockTail() as far,
-            SameBlock(look_back=0) as own,
-        ) if own.length == far.length:
-            tails = tail_shares(far, head, n, device, kernel, own=False)
-            return Triangle(Band(own.length, 0), kernel), *tails
+def steps_of(mask: Mask, head: int = 0) -> tuple[Mask, ...] | None:
+    """The steps of a pattern that the kernel computes, the near one first; None of any other mask."""
+    rules = rules_of(mask, head)
+    if any(isinstance(rule, Window) and rule.width == 1 for rule in rules):
+        return None  # its layout is that of a window of two, and heads of one layout are computed together
+    for found in (rules, rules[::-1]):
+        match found:
+            case (Window() | SameBlock(look_back=0) | EveryNth() | BlockTail(),) | (Window(), EveryNth()):
+                return found  # type: ignore[return-value]
+            case (SameBlock(look_back=0) as own, BlockTail() as far) if own.length == far.length:
+                return own, far
     return None
+
+
+def shares_of(
+    steps: tuple[Mask, ...], head: int, n: int, device: torch.device, kernel: Kernel
+) -> Iterator[SoftmaxShare]:
+    """What the steps of a pattern let a head see, as the kernel computes it."""
+    for step in steps:
+        match step:
+            case Window():
+                yield Triangle(Whole(), kernel, 0, step.width - 1)
+            case SameBlock():
+                yield Triangle(Band(step.length, 0), kernel)
+            case EveryNth():
+                near = steps[0]  # a window has shown some rows of a column already
+                seen = (near.width - 1) // step.stride + 1 if isinstance(near, Window) else 0
+                yield Triangle(Columns(step.stride), kernel, seen)
+            case BlockTail():
+                yield from tail_shares(step, head, n, device, kernel, own=len(steps) == 1)
 
 
 def tail_shares(
@@ -285,7 +289,7 @@ def flash_pays(q_BHTK: Tensor, v_BGSL: Tensor, view: View, dropout: float) -> bo
     if half_of(q_BHTK) not in (torch.bfloat16, torch.float16):
         return False
     heads = range(H if view.mask.by_head else 1)
-    if any(shares_of(view.mask, head, n, q_BHTK.device, FLASH) is None for head in heads):
+    if any(steps_of(view.mask, head) is None for head in heads):
         return False
     layouts = [layouts_of(view.mask, head) or () for head in heads]
     several = any(len(some) > 1 or isinstance(some[0], Tails) for some in layouts)
@@ -316,11 +320,12 @@ def attend_flash(
     q_BHTK, k_BHTK, v_BHTK = (x.to(dtype) for x in (q_BHTK, k_BHTK, v_BHTK))
 
     def attend(q: Tensor, k: Tensor, v: Tensor, heads: Heads) -> Tensor:
+        steps = steps_of(view.mask, heads[0])
+        if steps is None:
+            raise ValueError(f"{view.mask!r} is no strided or fixed pattern: attend_fused takes any mask")
+
         def shares() -> tuple[SoftmaxShare, ...]:
-            found = shares_of(view.mask, heads[0], view.T, q.device, kernel)
-            if found is None:
-                raise ValueError(f"{view.mask!r} is no strided or fixed pattern: attend_fused takes any mask")
-            return found
+            return tuple(shares_of(steps, heads[0], view.T, q.device, kernel))
 
         return OneSoftmax.apply(
             q * scale, k, v, once(view.memo, ("flash", kernel, layouts_of(view.mask, heads[0])), shares)
