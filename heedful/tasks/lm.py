@@ -61,11 +61,8 @@ from .recipe.settings import (
 from .task import Corpus, Job, Starts, Task, WrittenSample, sample_count
 from .tuning import describe_start, tuning_of
 
-STEADY = (
-    "gpt2",
-    "llama",
-    "modern",
-)  # architectures whose steps may be recorded: they never wait for the device
+# Architectures whose steps may be recorded, since they never wait for the device.
+STEADY = ("gpt2", "llama", "modern")
 UNCOMPILED = ("sparse", "dmca", "linear")  # those of which that is known where they are not compiled
 
 

@@ -150,8 +150,6 @@ def of_block(block: Any) -> Iterator[str]:
         if layer is not None and (type(layer) is not MultiHeadAttention or not plain(layer)):
             yield "its attention is of another kind"
             return
-        if layer is not None and has_normed_queries(layer) and type(layer.position) is not Rotary:
-            yield "it has normalized queries without rotary positions"
     crosses: Any = block.cross
     if crosses is not None and type(crosses.layer.position) is not NoPosition:
         yield "it has positions towards the source"
